@@ -99,7 +99,7 @@ Faces reach systems by their doors: `{"`, `".join(filter(None, module.DOORS))}`.
 | a check of nodes | `systems/vetting/node/checks/`, and a line in its table |
 | a rule or a protocol that is shipped | `systems/vetting/rules/`, `systems/vetting/protocol/` |
 | a source of GPU metrics | `telemetry/node/samplers/gpu/`, and a line in its table |
-| another scheduler | a folder of `backends/`, with its part that runs on nodes in `node/` |
+| another scheduler | a folder of `backends/`, with its part that runs on nodes in `node/`, and a line in `core/backends.py` |
 | an engine for containers | `systems/environments/node/engines/` |
 | a format of data sets | `systems/data/pack/formats/`; what reads it on nodes in `systems/data/node/read/` |
 | a key of the job document | `job/document.py`, or the `document` of the system that reads it |
@@ -107,6 +107,41 @@ Faces reach systems by their doors: `{"`, `".join(filter(None, module.DOORS))}`.
 | a command about runs | `faces/cli/`; one of a system in that system's `cli` |
 | a part of a run's report | the `report` of the system that knows it; `faces/report/` is the frame |
 | a page, or a number that pages ask for | `faces/web/static/pages/`; the `routes` of the system that knows it, else `faces/web/routes/` |
+| what is known of a GPU model | `core/documents/gpu_models.toml`, the only table of it |
+
+## Where rooms and systems meet
+
+Who asks has the port, who answers names itself by a text, `module:object`, that is imported when it is asked. So nothing is
+imported against the order.
+
+| port | asked by | answered by |
+|---|---|---|
+| `core/registry.py`: `System` | the job document, plans, the command line, the web server | each system's `system.py`, or an entry point `cordee.systems` |
+| `core/backends.py`: `Backend` | whoever would compare a back end's name | each back end's `__init__.py`, or an entry point `cordee.backends` |
+| `job/plan/examination.py`: `Examination` | the plan, of all systems of a job in turn | `examine` of a system |
+| `job/submit/_base.py`: `Submitter` | `submit`, `resume`, `cancel`, `runs` | `submission` of a back end |
+| `job/conversion.py`: `ScriptReader` | `init` | `scripts` of a back end |
+| `control/supervisor/allocation.py`: `Allocation` | the supervisor | `allocation` of a back end |
+| `control/agent/rescue.py`: `Rescue` | an agent that no supervisor leads | `claim` of a back end |
+| `control/agent/enclosure.py`: `Enclosure` | an agent, around each command | `enclosure` of a plan's `node_parts` |
+| `control/agent/companions.py`: `Companion` | an agent, beside the ranks | `companion/NAME` of a plan's `node_parts` |
+| `control/supervisor/preparer.py`: `NodePreparer` | the supervisor, before the ranks | `preparation` of a plan's `node_parts` |
+| `runs/checkpoint.py`: `CheckpointFinder` | the supervisor | `checkpoints` of a plan's `node_parts` |
+| `backends/reasons/meaning.py`: `Reasons` | `advise` | `reasons` of a back end |
+
+## A system that is to come
+
+Say that data sets are to be copied to the nodes' disks before and while ranks read them: staging will be a system.
+
+- Its folder is `systems/staging/`, next to the others: it imports none of them, and none of them imports it.
+- Its doors are `__init__.py` (a docstring, what it does on one page), `document.py` (its table of the job document), `examine.py`
+  (what ranks must see and find set, its part of the plan, findings), `node/` (what copies, on the nodes' Python), `views.py` (what
+  can be shown of it, as data), `cli.py`, `report.py`, `routes.py`, and `system.py`, which names them. It has those that it needs.
+- Three files of the platform are what it builds on: `core/registry.py`, whose `System` it is and whose table has a line for it;
+  `job/plan/examination.py`, by which the plan asks it; and `control/agent/companions.py`, whose `Companion` runs on each node
+  beside the ranks and adds to their environment. A data set's place is told to ranks by the variable that `examine` sets.
+
+`tests/strangers/window` is such a system, whole, from another package; [A system of your own](systems.md) goes through it.
 
 The shape of a run is described in [A run's life](life.md), its files in [The run folder](run-folder.md), and why things are
 as they are in [Decisions](decisions/index.md).

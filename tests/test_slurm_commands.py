@@ -7,13 +7,13 @@ import pytest
 from cordee.backends.slurm.node.commands import (
     QueuedJob,
     SlurmError,
-    expand_nodes,
     parse_records,
     patiently,
     run_command,
     submission_environment,
 )
 from cordee.core.errors import CordeeError
+from cordee.core.hostlist import expand_nodes
 from cordee.testing.clocks import give_clock
 
 SCRIPT = "#!/bin/bash\n#SBATCH --partition=normal\n#SBATCH --time=60\n"

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cordee.backends.slurm.node.commands import expand_nodes, job_record
+from cordee.backends.slurm.node.commands import job_record
+from cordee.core.hostlist import expand_nodes
 from cordee.runs.state import RunState
 from cordee.testing.runs import SlurmRun
 from cordee.testing.slurm import DisposableSlurm

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from cordee.client.layout import encoded
-from cordee.control.agent.rank_layout import split_places
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_facts
+from cordee.telemetry.node.places import split_places
 from cordee.telemetry.store.placement import placement, placement_findings, sizes_of
 from cordee.telemetry.store.reader import open_run
 from cordee.telemetry.store.seal import seal

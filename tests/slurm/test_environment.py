@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -96,4 +97,47 @@ def test_where_the_engine_is_an_option_of_srun_the_agents_themselves_are_inside(
     assert (state.state, state.restarts) == ("finished", 0), state.text
     told = [run.output(rank).decode().splitlines()[0] for rank in range(4)]
     assert told == [f'TOLD NAME="busybox" {rank} {rank // 2} yes' for rank in range(4)]
+    assert run.processes() == []
+
+
+PYXIS = (
+    "--container-image={image} --container-mounts={mounts} --container-workdir={workdir} --{writable} --{entrypoint}"
+)
+# In place of a srun with pyxis: notes the options that are pyxis' own, and starts the others' step on the host.
+SRUN = """#!/usr/bin/env python3
+import os, sys
+own = [word for word in sys.argv[1:] if word.startswith(("--container-", "--no-container-"))]
+with open({noted!r}, "a") as file:
+    file.write(repr(own) + chr(10))
+os.execv({srun!r}, ["srun", *[word for word in sys.argv[1:] if word not in own]])
+"""
+
+
+def test_a_site_with_pyxis_is_told_each_word_and_ranks_find_the_variables(job, start, slurm, tmp_path, monkeypatch):
+    real = shutil.which("srun", path=slurm.env.get("PATH"))
+    noted = tmp_path / "noted"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/srun").write_text(SRUN.format(noted=str(noted), srun=real))
+    (tmp_path / "bin/srun").chmod(0o755)
+    (tmp_path / "clusters").mkdir()
+    profile = f'[environment]\nengine = "step"\nstep_option = "{PYXIS}"\n'
+    (tmp_path / "clusters/slurm.toml").write_text(profile)
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path / "clusters"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    telling = 'import os\nprint("TOLD", os.environ["FROM_EDF"], flush=True)\n'
+    folder = job("python train.py 5 0.02", TOML, telling + COUNTING)
+    (folder / "env.toml").write_text(
+        f'image = "nvcr.io#nvidia/pytorch:25.01"\nmounts = ["{tmp_path}:{tmp_path}"]\n[env]\nFROM_EDF = "a secret"\n'
+    )
+    run = start(folder)
+    state = run.wait_end()
+    assert (state.state, state.restarts) == ("finished", 0), state.text
+    assert [run.output(rank).decode().splitlines()[0] for rank in range(4)] == ["TOLD a secret"] * 4
+    options = [
+        "--container-image=nvcr.io#nvidia/pytorch:25.01",
+        f"--container-mounts={tmp_path}:{tmp_path}",
+        "--container-writable",
+        "--no-container-entrypoint",
+    ]
+    assert repr(options) in noted.read_text().splitlines()
     assert run.processes() == []

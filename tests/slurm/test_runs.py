@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cordee.backends.slurm.node.commands import job_record
-from cordee.control.agent.allocation import JobStart
+from cordee.backends.slurm.node.job import JobStart
 from cordee.control.agent.identity import agent_file, read_record
 from cordee.machine import process_tree as processes
 

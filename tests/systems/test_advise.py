@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cordee.backends.facts import NodeGroup, Partition, Reservation, SchedulerFacts
+from cordee.backends.reasons.situation import DiskFacts, MemoryFacts, Situation
+from cordee.backends.reasons.wording import setting, size_value, time_value
 from cordee.backends.slurm.limits import explain, read_limit, read_tres
 from cordee.backends.slurm.node.commands import ENDED_STATES, WAITING_STATES
 from cordee.backends.slurm.reasons import OUTLOOKS, REASONS, STATES, split_reason
@@ -17,8 +19,6 @@ from cordee.core.units import parse_duration, parse_size
 from cordee.job.load import load_job
 from cordee.runs.state import NodeState, RankState, RunState
 from cordee.systems.advise.advice import advise
-from cordee.systems.advise.situation import DiskFacts, MemoryFacts, RunSituation
-from cordee.systems.advise.wording import setting, size_value, time_value
 from cordee.systems.advise.words import SAYINGS, causes
 
 NOW = 1_800_000_000.0
@@ -46,12 +46,12 @@ def plan(**parts: dict[str, Any]) -> dict[str, Any]:
     return {"backend": "slurm", "steps": [{name: {**value, **parts.get(name, {})} for name, value in step.items()}]}
 
 
-def situation(state: RunState | None = None, scheduler: SchedulerFacts | None = None, **more: Any) -> RunSituation:
+def situation(state: RunState | None = None, scheduler: SchedulerFacts | None = None, **more: Any) -> Situation:
     values = {"plan": plan(), "now": NOW, **more}
-    return RunSituation("r", state or RunState(), scheduler=scheduler or SchedulerFacts(), **values)
+    return Situation("r", state or RunState(), scheduler=scheduler or SchedulerFacts(), **values)
 
 
-def waiting(reason: str, **facts: Any) -> RunSituation:
+def waiting(reason: str, **facts: Any) -> Situation:
     head, detail = split_reason(reason)
     values = {"partition": "normal", "account": "a1", "qos": "q1", "partitions": SITE, "node_groups": NODES, **facts}
     return situation(scheduler=SchedulerFacts("slurm", "7", "PENDING", head, detail, **values))
@@ -160,7 +160,7 @@ def test_lists_of_resources_are_numbers():
 # Waiting, with numbers
 
 
-def first(given: RunSituation) -> Any:
+def first(given: Situation) -> Any:
     return advise(given).findings[0]
 
 
@@ -578,7 +578,7 @@ def test_a_cancelled_run_says_by_whom():
 def test_a_damaged_plan_and_an_empty_journal_are_advised_upon():
     for broken in ({}, {"steps": []}, {"steps": [None]}, {"steps": "x"}):
         for state in (RunState(), failed("ValueError: x"), RunState(state="running")):
-            assert advise(RunSituation("r", state, broken)).verdict
+            assert advise(Situation("r", state, broken)).verdict
 
 
 # The document, and what to write into cordee.toml

@@ -12,7 +12,6 @@ import pytest
 
 from cordee.control.agent.attempt import NodeAttempt
 from cordee.control.agent.lease import NodeLease
-from cordee.control.agent.slots import SlotAllocator
 from cordee.control.agent.telemetry import NodeTelemetry
 from cordee.control.agent.uplink import Uplink
 from cordee.control.supervisor import restart
@@ -26,6 +25,7 @@ from cordee.control.supervisor.trial import Trial
 from cordee.control.supervisor.vocabulary import EndTraining
 from cordee.core.errors import EXIT_USAGE
 from cordee.faces.cli import main
+from cordee.machine.slots import SlotAllocator
 from cordee.runs.journal import JournalWriter, UnwrittenLines
 from cordee.runs.lane import Inline
 from cordee.systems.vetting.node.preparation import NodePreparation

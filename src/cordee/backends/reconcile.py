@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from glob import escape
 
-from cordee.backends.submission import Standing
 from cordee.control.supervisor.segments import last_sign
 from cordee.core.errors import EXIT_INTERNAL
+from cordee.job.submit._base import Standing
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import RunState, replay

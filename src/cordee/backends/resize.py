@@ -6,11 +6,11 @@ import json
 import time
 from typing import Any
 
-from cordee.backends import abilities
-from cordee.backends.submission import Submitter
+from cordee.core.backends import abilities
 from cordee.core.errors import UsageError
 from cordee.job.plan.model import Plan
 from cordee.job.submit import plan_of, submitter
+from cordee.job.submit._base import Submitter
 from cordee.runs.folder import RunFolder, write_atomically
 
 _ENDING_S = 120.0

@@ -9,8 +9,8 @@ from typing import Any, Optional
 from cordee.client import megatron
 from cordee.client import rank as _rank
 from cordee.client.log import log
+from cordee.wire.channel import PLACE, PLACED_BY
 
-PREFIX, BY = "cordee/place/", "cordee/placed_by/"
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,31}$")
 _MOST_DIMENSIONS = 8
 _ACCEPTED = "indices by name (dp=3, tp=1), or (index, size); a torch DeviceMesh; Megatron's args or megatron.core.parallel_state"
@@ -38,7 +38,7 @@ def layout(where: Any = None, /, **dimensions: Any) -> None:
         numbers = encoded(found, source)
     except Exception as error:
         _rank.tell_once(f"cordee.layout: {error}; accepted are {_ACCEPTED}; this rank's place is not recorded")
-        numbers = {f"{PREFIX}refused": 1.0}
+        numbers = {f"{PLACE}refused": 1.0}
     say(numbers)
 
 
@@ -88,13 +88,13 @@ def encoded(found: megatron.Coordinates, source: str) -> dict[str, float]:
     """
     if not 0 < len(found) <= _MOST_DIMENSIONS:
         raise ValueError(f"{len(found)} dimensions were given, 1 to {_MOST_DIMENSIONS} are kept")
-    numbers: dict[str, float] = {f"{BY}{source}": 1.0}
+    numbers: dict[str, float] = {f"{PLACED_BY}{source}": 1.0}
     for name, (index, size) in found.items():
         if not _NAME.match(name):
             raise ValueError(f"{name!r} is no name of a dimension")
-        numbers[f"{PREFIX}{name}"] = float(_whole(index, name))
+        numbers[f"{PLACE}{name}"] = float(_whole(index, name))
         if size is not None:
-            numbers[f"{PREFIX}{name}/size"] = float(_whole(size, name))
+            numbers[f"{PLACE}{name}/size"] = float(_whole(size, name))
     return numbers
 
 

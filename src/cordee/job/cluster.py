@@ -10,13 +10,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cordee.backends import BUILT_IN, HERE, backend, load
+from cordee.core.backends import BUILT_IN, HERE, backend
 from cordee.core.documents.config_paths import profile_folders, profile_names
 from cordee.core.documents.faults import ValuePlace, document_error, findings_of
 from cordee.core.documents.files import read_toml
 from cordee.core.documents.merge import Merge, ValueOrigin
 from cordee.core.documents.toml_lines import Keys, find_line
 from cordee.core.errors import CordeeError, SubmitError, UsageError
+from cordee.core.parts import load
 from cordee.core.words import did_you_mean
 from cordee.job.machine import this_machine
 from cordee.job.profile import SHAPE_KEYS, ClusterProfile

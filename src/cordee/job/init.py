@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cordee.backends.slurm.sbatch.convert import Conversion, convert, read_text
-from cordee.backends.slurm.sbatch.find import find_scripts
-from cordee.backends.slurm.sbatch.left import Left
-from cordee.backends.slurm.sbatch.render import render_conversion
+from cordee.core.backends import backend, known
 from cordee.core.documents.faults import fault_error
 from cordee.core.documents.files import write_new
 from cordee.core.documents.toml_text import quoted
+from cordee.core.parts import load
+from cordee.job.conversion import Conversion, Left, ScriptReader
 from cordee.job.inspect_folder import JobDraft, inspect_folder
 from cordee.job.load import FILE_NAME
 
@@ -23,7 +22,7 @@ class Written:
 
     Attributes:
         notes: sentences for the person.
-        source: the sbatch script that it was made from, None without one.
+        source: the job script that it was made from, None without one.
         left: what of that script is not carried over, or means something else.
     """
 
@@ -34,7 +33,7 @@ class Written:
 
 
 def write_draft(folder: Path, source: Path | None = None) -> Written:
-    """Write a cordee.toml into a folder, from an sbatch script where there is one.
+    """Write a cordee.toml into a folder, from a job script where there is one.
 
     Args:
         source: the script to read; None for the most likely one of the folder.
@@ -46,17 +45,17 @@ def write_draft(folder: Path, source: Path | None = None) -> Written:
     if not folder.is_dir():
         what = f"mkdir {folder}"
         raise fault_error(f"there is no folder {folder}", "no-folder", given=str(folder), allowed="a folder", next=what)
-    scripts = [] if source else find_scripts(folder)
+    reader, scripts = _reader(source.parent if source else folder, source.name if source else None)
     if source is None and scripts:
         source = folder / scripts[0]
-    found = convert(read_text(source)) if source else None
+    found = reader.convert(source) if source else None
     draft = inspect_folder(folder.absolute(), found)
     text = render_toml(draft)
     if source and found:
         draft.notes[:0] = _about_script(source, scripts, found)
         run = found.run or draft.run
         lines = _checkpoint_lines(draft)
-        text = render_conversion(found, source=source.name, name=draft.name, run=run, checkpoint=lines)
+        text = reader.render(found, source=source.name, name=draft.name, run=run, checkpoint=lines)
     write_new(path, text)
     return Written(path, draft.notes, source, found.left if found else ())
 
@@ -90,6 +89,15 @@ def render_toml(draft: JobDraft) -> str:
     if draft.gpus:
         lines += ["", "# [on.laptop]        # what differs on another cluster", "# need = { gpus_per_node = 0 }"]
     return "\n".join(lines) + "\n"
+
+
+def _reader(folder: Path, script: str | None) -> tuple[ScriptReader, list[str]]:
+    """Return the back end's reader that finds this script in a folder (None: any), and what it finds; else the first."""
+    readers: list[ScriptReader] = [load(part) for name in known() if (part := backend(name).scripts)]
+    if script and len(readers) == 1:
+        return readers[0], []
+    found = [(reader, reader.find(folder)) for reader in readers]
+    return next(((reader, names) for reader, names in found if (script in names if script else names)), found[0])
 
 
 def _checkpoint_lines(draft: JobDraft) -> list[str]:

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
-from cordee.backends.slurm.sbatch.convert import Conversion
 from cordee.core.units import format_size
 from cordee.job.command_line import job_name
+from cordee.job.conversion import Conversion
 from cordee.job.machine import this_machine
 from cordee.job.scripts import Script, read_script
 
@@ -50,7 +50,7 @@ def inspect_folder(folder: Path, found: Conversion | None = None) -> JobDraft:
     """Return what a folder holds, as far as it can be seen without running anything.
 
     Args:
-        found: what an sbatch script says; it names the script and the signal.
+        found: what a job script says; it names the script and the signal.
     """
     notes: list[str] = []
     name = found.script if found and found.run else _best_script(folder)

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError, create_model
 
-from cordee.backends import HERE
 from cordee.core import registry
+from cordee.core.backends import HERE
 from cordee.core.documents.config_paths import config_folder
 from cordee.core.documents.faults import (
     ValuePlace,

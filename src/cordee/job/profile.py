@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from cordee.backends import HERE, is_known, known
+from cordee.core.backends import HERE, is_known, known
 from cordee.core.documents.fields import Count, CountOrZero, Document, Duration, Lines, Name, Size, wrong
 from cordee.job.fleet_site import OffenderPolicy, SiteActions
 from cordee.job.shared_data import SharedDataset
@@ -161,8 +161,9 @@ class EnvironmentSite(Document):
     """`[environment]`: container environments on the cluster.
 
     `engine` is what runs them (None: the first that the machine can run). `search_path` are the site's folders of EDFs, after
-    the person's own, and `store` the folder of images, where `EDF_IMAGESTORE` and `SCRATCH` name none. `step_option` is the
-    option of srun by which a site enters an environment, for the engine `step`: `{file}` is the EDF, `{image}` its image.
+    the person's own, and `store` the folder of images, where `EDF_IMAGESTORE` and `SCRATCH` name none. `step_option` are
+    the options of srun by which a site enters an environment, for the engine `step`, in words as a shell has them: `{file}` is
+    the EDF, `{image}` its image.
     """
 
     engine: Literal["namespace", "podman", "apptainer", "step"] | None = None

@@ -27,12 +27,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from cordee.backends import Backend, backend, load
-from cordee.backends.node.allocation import Allocation
-from cordee.backends.submission import Submitter
 from cordee.control.agent.identity import agent_file, living_record
+from cordee.control.supervisor.allocation import Allocation
+from cordee.core.backends import Backend, backend
 from cordee.core.errors import CordeeError
+from cordee.core.parts import load
 from cordee.job.submit import plan_of, submitter_of
+from cordee.job.submit._base import Submitter
 from cordee.job.submit.prepare import Prepared, create_run, prepare
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
@@ -47,7 +48,8 @@ _LONG = "python train.py 4000 0.1"
 _CHILD = """
 import sys
 from pathlib import Path
-from cordee.backends import backend_on_node, load
+from cordee.core.backends import backend_on_node
+from cordee.core.parts import load
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import read_plan
 plan = read_plan(RunFolder(Path(sys.argv[1])))
@@ -133,7 +135,7 @@ class BackendContract:
 
     def test_looking_at_it_imports_nothing_that_takes_time(self, site: BackendSite) -> None:
         program = (
-            "import sys\nfrom cordee.backends import abilities\n"
+            "import sys\nfrom cordee.core.backends import abilities\n"
             f"abilities({site.backend!r})\n"
             "print([name for name in ('pydantic', 'numpy', 'asyncio', 'click') if name in sys.modules])"
         )

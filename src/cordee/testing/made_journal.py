@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cordee.backends import HERE
+from cordee.core.backends import HERE
 from cordee.core.findings import Finding
 from cordee.core.registry import built_in, node_parts
 from cordee.core.units import utc_text

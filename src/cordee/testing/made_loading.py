@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cordee.backends import HERE
+from cordee.core.backends import HERE
 from cordee.core.units import utc_text
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter

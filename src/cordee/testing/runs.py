@@ -10,11 +10,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from cordee.backends import HERE, slurm
+from cordee.backends import slurm
 from cordee.backends.slurm.node.commands import COMMENT_PREFIX, ENDED_STATES, SlurmError, my_jobs, run_command
 from cordee.control.agent.identity import living_record
 from cordee.control.keeping import keeper_record
 from cordee.control.supervisor.ownership import Ownership
+from cordee.core.backends import HERE
 from cordee.job.submit import submitter
 from cordee.job.submit.prepare import Prepared, create_run, prepare
 from cordee.machine import process_tree as processes

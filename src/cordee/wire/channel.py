@@ -32,6 +32,7 @@ _TAIL, _STOP_REQUESTED, _STOP_STEP = 24, 25, 26
 FLAG_ATTACHED, FLAG_STOPPING = 1, 2
 
 RESERVED = "cordee/"  # names that are Cordée's own
+PLACE, PLACED_BY = "cordee/place/", "cordee/placed_by/"
 _RECORD_MAGIC = 0xC0DE
 _PREFIX = struct.Struct("<HHI")  # magic, length in 8-byte units, CRC-32 of all that follows
 _HEAD_OF_BODY = struct.Struct("<dqQ")  # UTC time, step, number of values

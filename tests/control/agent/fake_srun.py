@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from cordee.backends.slurm.node.commands import expand_nodes
+from cordee.core.hostlist import expand_nodes
 
 
 def main() -> int:

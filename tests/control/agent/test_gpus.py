@@ -10,21 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from cordee.control.agent import gpus, inventory
+from cordee.control.agent import gpus
 from cordee.control.agent.binding import bound, devices_of
 from cordee.control.agent.gpus import GpuSampling
-from cordee.control.agent.inventory import read_slots
-from cordee.control.agent.rank_facts import RankFacts, read_ranks
-from cordee.control.agent.slots import AllocatableGpu, Core, Instance, NodeSlots, SlotAllocator
+from cordee.control.agent.rank_facts import RankFacts
 from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import RankCommand
+from cordee.machine import inventory
+from cordee.machine.inventory import read_slots
 from cordee.machine.presence import gpu_device_file
+from cordee.machine.slots import AllocatableGpu, Core, Instance, NodeSlots, SlotAllocator
 from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import Task, TaskRunner
 from cordee.runs.plan import Checkpoints, RunRequest, RunSampling, RunScheduler, RunStep, RunTasks
 from cordee.telemetry.node import recording_child
 from cordee.telemetry.node.blocklog import FACTS, GRID, SCHEMA, decode_json, encode_record, iter_records, merge_facts
 from cordee.telemetry.node.gpu_sampler import GpuSampler
+from cordee.telemetry.node.ranks_file import read_ranks
 from cordee.telemetry.node.recording_child import whole_records
 from cordee.telemetry.node.samplers.gpu._base import GpuMetricSource
 from cordee.telemetry.node.samplers.gpu.attribution import GpuView, SeenGpu

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from cordee.client.layout import encoded
-from cordee.control.agent.rank_layout import places_of_command, split_places
+from cordee.control.agent.rank_layout import places_of_command
 from cordee.control.agent.world import AttemptWorld
 from cordee.telemetry.node.blocklog import FACTS, decode_json, iter_records
+from cordee.telemetry.node.places import split_places
 
 PLACE = encoded({"dp": (3, 8), "tp": (1, None)}, "mesh")
 

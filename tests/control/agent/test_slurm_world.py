@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from cordee.backends.slurm.node.commands import expand_nodes, fold_nodes
 from cordee.backends.slurm.node.world import fold_counts, slurm_environment
 from cordee.client.variables import SLURM_WORLD
 from cordee.control.agent.ranks import base_environment, rank_environment
 from cordee.control.agent.world import AttemptWorld
+from cordee.core.hostlist import expand_nodes, fold_nodes
 from cordee.runs.plan import Checkpoints, RunPlan, RunRequest, RunSampling, RunStep, RunTasks, RunTimeouts
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.control.agent.allocation import fate_of
+from cordee.backends.slurm.node.job import fate_of
 from cordee.control.supervisor.chain import Chain
 from cordee.control.supervisor.outcomes import SegmentOver
 from cordee.runs.plan import RunSegment

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from cordee.backends.node.allocation import Allocation
+from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.segments import last_sign, state_at_start
 from cordee.core.units import parse_utc
 from cordee.runs.folder import RunFolder

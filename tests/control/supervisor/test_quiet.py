@@ -14,7 +14,7 @@ import pytest
 
 from cordee.backends.local.node.allocation import LocalAllocation
 from cordee.backends.slurm import asking
-from cordee.control.agent import rescue
+from cordee.backends.slurm.node import rescue
 from cordee.control.supervisor import closing_findings as remarks
 from cordee.control.supervisor import ending, telling, ticker
 from cordee.control.supervisor.ownership import Ownership

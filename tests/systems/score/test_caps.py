@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
+from cordee.core.documents.gpu_models import FILE, gpu_facts
 from cordee.core.errors import DocumentError
-from cordee.systems.score.roofs import PACKAGE_FILE, read_caps, read_caps_file
+from cordee.systems.score.roofs import read_caps, read_caps_file
 
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
 
@@ -64,6 +67,13 @@ def test_a_wrong_file_of_caps_is_told_with_its_line(tmp_path, text, line, word):
     assert word in str(raised.value)
 
 
-def test_every_shipped_peak_says_where_it_is_from():
-    models = read_caps_file(PACKAGE_FILE)["model"]
+def test_every_shipped_model_is_of_caps_and_says_where_its_peaks_are_from(tmp_path):
+    path = tmp_path / "caps.toml"
+    path.write_text("".join(FILE.read_text().partition("[fallback]")[1:]))
+    models = read_caps_file(path)["model"]
     assert all("sheet" in about["source"] and "origin" not in about for about in models.values())
+
+
+def test_every_model_whose_peaks_are_known_is_known_to_a_job_s_need():
+    models = tomllib.loads(FILE.read_text())["model"]
+    assert [name for name in models if gpu_facts(name).memory is None] == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.backends.node._base import Abilities, Backend
+from cordee.core.backends import Abilities, Backend
 
 BACKEND = Backend(
     name="local",

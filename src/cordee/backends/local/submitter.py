@@ -7,11 +7,11 @@ import sys
 import time
 from typing import Any
 
-from cordee.backends.submission import Standing, Submitter
 from cordee.control.agent.identity import living_record
 from cordee.control.keeping import keeper_command, keeper_record, start_keeper
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import SubmitError
+from cordee.job.submit._base import Standing, Submitter
 from cordee.machine import process_tree as processes
 from cordee.machine.starting import START
 from cordee.runs.folder import RunFolder

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cordee.backends.node._base import Abilities, Backend
 from cordee.client.variables import SLURM_WORLD
+from cordee.core.backends import Abilities, Backend
 
 BACKEND = Backend(
     name="slurm",
@@ -28,10 +28,12 @@ BACKEND = Backend(
     ),
     submission="cordee.backends.slurm.submitter:SlurmSubmitter",
     allocation="cordee.backends.slurm.node.allocation:SlurmAllocation",
+    claim="cordee.backends.slurm.node.rescue:claim",
     site="cordee.backends.slurm.site:values_here",
     examine="cordee.backends.slurm.examine:examine_slurm",
     facts="cordee.backends.slurm.facts:collect_facts",
     reasons="cordee.backends.slurm.waiting:REASONS",
     rank_environment="cordee.backends.slurm.node.world:rank_environment",
+    scripts="cordee.backends.slurm.sbatch.reader:READER",
     cluster_variable="SLURM_CLUSTER_NAME",
 )

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from cordee.backends.facts import NodeGroup
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import filled, note, setting, time_value
 from cordee.backends.slurm.limits import SlurmLimit, explain, read_tres
 from cordee.backends.slurm.reasons import WaitReason
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size, parse_duration, utc_text
-from cordee.systems.advise.situation import RunSituation
-from cordee.systems.advise.wording import filled, note, setting, time_value
 
 _SEVERITY = {"turn": "info", "act": "warn", "never": "error", "ended": "error"}
 _MOST_GROUPS = 6
@@ -19,7 +19,7 @@ _LEAST_ROOM_S = 300.0
 _ROOM = 0.9  # of the time before a reservation: a job also needs some to start
 
 
-def told(situation: RunSituation, name: str, reason: WaitReason, **more: object) -> Finding:
+def told(situation: Situation, name: str, reason: WaitReason, **more: object) -> Finding:
     """Return the finding for a reason of the scheduler; `more` as for `note`."""
     text = filled(reason.meaning, situation) + (
         f" ({situation.scheduler.detail})" if situation.scheduler.detail else ""
@@ -29,7 +29,7 @@ def told(situation: RunSituation, name: str, reason: WaitReason, **more: object)
     return note(rule, text, _SEVERITY[reason.outlook], reason=name, outlook=reason.outlook, **more)  # type: ignore[arg-type]
 
 
-def limit_reached(situation: RunSituation, limit: SlurmLimit) -> Finding:
+def limit_reached(situation: Situation, limit: SlurmLimit) -> Finding:
     """Return the finding for a limit of a QOS or an account, with its value where sacctmgr knows it."""
     facts = situation.scheduler
     column = next((name for name in limit.columns if facts.limits.get(name)), None)
@@ -67,7 +67,7 @@ def _slurm_seconds(text: str) -> float | None:
         return None
 
 
-def _time_limit(situation: RunSituation) -> Finding:
+def _time_limit(situation: Situation) -> Finding:
     facts = situation.scheduler
     limits = facts.limits_of(facts.partition)
     most = limits.max_time_s if limits else None
@@ -86,7 +86,7 @@ def _time_limit(situation: RunSituation) -> Finding:
     return _change(situation, given, allowed, ways, change)
 
 
-def _node_limit(situation: RunSituation) -> Finding:
+def _node_limit(situation: Situation) -> Finding:
     facts = situation.scheduler
     limits = facts.limits_of(facts.partition)
     there = sum(group.count for group in facts.groups_of(facts.partition))
@@ -103,7 +103,7 @@ def _node_limit(situation: RunSituation) -> Finding:
     return _change(situation, given, f"at most {most} in {facts.partition}" if most else None, ways, change)
 
 
-def _node_config(situation: RunSituation) -> Finding:
+def _node_config(situation: Situation) -> Finding:
     facts = situation.scheduler
     groups = facts.groups_of(facts.partition)
     sizes = {_size_of(group.cores, group.memory_bytes, group.gpus): None for group in groups}
@@ -120,14 +120,14 @@ def _size_of(cores: int, memory_bytes: int, gpus: int) -> str:
 
 
 def _change(
-    situation: RunSituation, given: str | None, allowed: str | None, ways: list[str], change: Mapping[str, object]
+    situation: Situation, given: str | None, allowed: str | None, ways: list[str], change: Mapping[str, object]
 ) -> Finding:
     name = situation.scheduler.reason
     advice = " or ".join(ways) or filled(explain(name).next, situation)
     return told(situation, name, explain(name), given=given, allowed=allowed, next=advice, change=change or None)
 
 
-def _not_available(situation: RunSituation) -> Finding:
+def _not_available(situation: Situation) -> Finding:
     facts = situation.scheduler
     reason = explain(facts.reason)
     if facts.reason == "ReqNodeNotAvail" and "reserved" in facts.detail.casefold():
@@ -138,7 +138,7 @@ def _not_available(situation: RunSituation) -> Finding:
     return told(detailed, facts.reason, reason, nodes=broken or None)
 
 
-def _reserved_for_others(situation: RunSituation, reason: WaitReason) -> Finding:
+def _reserved_for_others(situation: Situation, reason: WaitReason) -> Finding:
     facts = situation.scheduler
     coming = [one for one in facts.reservations if one.starts_at and one.starts_at > situation.now]
     text = "nodes that it needs are reserved before it would end"
@@ -157,7 +157,7 @@ def _reserved_for_others(situation: RunSituation, reason: WaitReason) -> Finding
     return told(plain, facts.reason, reason, given=given, allowed=allowed, next=advice, change=change)
 
 
-def _reservation(situation: RunSituation) -> Finding:
+def _reservation(situation: Situation) -> Finding:
     facts = situation.scheduler
     reason = explain(facts.reason)
     own = next((one for one in facts.reservations if one.name == facts.reservation), None)
@@ -173,12 +173,12 @@ def described(group: NodeGroup) -> str:
     return f"{group.nodes} {group.state}{why}"
 
 
-def _dependency(situation: RunSituation) -> Finding:
+def _dependency(situation: Situation) -> Finding:
     facts = situation.scheduler
     return told(situation, facts.reason, explain(facts.reason), given=facts.dependency or None)
 
 
-def _begin_time(situation: RunSituation) -> Finding:
+def _begin_time(situation: Situation) -> Finding:
     facts = situation.scheduler
     reason = explain(facts.reason)
     if facts.eligible_at is None:
@@ -191,7 +191,7 @@ def _begin_time(situation: RunSituation) -> Finding:
     return told(situation, facts.reason, reason._replace(meaning=f"it may not begin before {when}"))
 
 
-def _constraints(situation: RunSituation) -> Finding:
+def _constraints(situation: Situation) -> Finding:
     facts = situation.scheduler
     features = sorted({name for group in facts.groups_of(facts.partition) for name in group.features})
     return told(
@@ -203,21 +203,21 @@ def _constraints(situation: RunSituation) -> Finding:
     )
 
 
-def _account(situation: RunSituation) -> Finding:
+def _account(situation: Situation) -> Finding:
     facts = situation.scheduler
     return told(
         situation, facts.reason, explain(facts.reason), given=facts.account or None, allowed=facts.accounts or None
     )
 
 
-def _qos(situation: RunSituation) -> Finding:
+def _qos(situation: Situation) -> Finding:
     facts = situation.scheduler
     return told(
         situation, facts.reason, explain(facts.reason), given=facts.qos or None, allowed=facts.qos_allowed or None
     )
 
 
-def _queue(situation: RunSituation) -> Finding:
+def _queue(situation: Situation) -> Finding:
     facts = situation.scheduler
     idle = sum(group.count for group in facts.groups_of(facts.partition) if group.idle)
     usable = sum(group.count for group in facts.groups_of(facts.partition) if group.usable)
@@ -230,7 +230,7 @@ def _queue(situation: RunSituation) -> Finding:
     return told(situation, facts.reason, explain(facts.reason), given=given, allowed=allowed, priority=parts)
 
 
-DETAILED: dict[str, Callable[[RunSituation], Finding]] = {
+DETAILED: dict[str, Callable[[Situation], Finding]] = {
     "PartitionTimeLimit": _time_limit,
     "PartitionNodeLimit": _node_limit,
     "PartitionConfig": _node_config,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from cordee.backends.reasons.wording import note
 from cordee.backends.slurm.limits import explain, read_limit
 from cordee.backends.slurm.reasons import known_reason
 from cordee.core.findings import Finding
-from cordee.systems.advise.wording import note
 
 _CODE = re.compile(r"\b((?:QOS|Assoc|Max)\w*(?:Limit|Minutes|Per\w+|Satisfied|GRES)|Partition(?:Time|Node)Limit)\b")
 

@@ -16,9 +16,9 @@ from cordee.backends.slurm.node.commands import (
     run_command,
     submit_once,
 )
-from cordee.backends.submission import Standing, Submitter
-from cordee.control.agent.allocation import SCRIPT_NAME
+from cordee.backends.slurm.node.job import SCRIPT_NAME
 from cordee.core.errors import SubmitError
+from cordee.job.submit._base import Standing, Submitter
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay

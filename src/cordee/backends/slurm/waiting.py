@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cordee.backends.reasons.meaning import Meaning, Reasons, expected_start, not_known_to_the_scheduler
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import Rule, filled, note, setting
 from cordee.backends.slurm.details import DETAILED, described, limit_reached, told
 from cordee.backends.slurm.limits import explain, read_limit
 from cordee.backends.slurm.reasons import STATES
 from cordee.backends.slurm.refusals import explain_refusal
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
-from cordee.systems.advise.meaning import Meaning, Reasons, expected_start, not_known_to_the_scheduler
-from cordee.systems.advise.situation import RunSituation
-from cordee.systems.advise.wording import Rule, filled, note, setting
 
 
-def scheduler_reason(situation: RunSituation) -> Iterator[Finding]:
+def scheduler_reason(situation: Situation) -> Iterator[Finding]:
     """Say what the scheduler's reason means, with what is asked for and what is allowed where both are known."""
     facts = situation.scheduler
     if not facts.reason:
@@ -34,7 +34,7 @@ def scheduler_reason(situation: RunSituation) -> Iterator[Finding]:
     yield limit_reached(situation, limit) if limit else told(situation, facts.reason, explain(facts.reason))
 
 
-def too_few_usable_nodes(situation: RunSituation) -> Iterator[Finding]:
+def too_few_usable_nodes(situation: Situation) -> Iterator[Finding]:
     """Say so when nodes that are down or drained leave fewer than it asks for."""
     facts = situation.scheduler
     groups = facts.groups_of(facts.partition)
@@ -53,7 +53,7 @@ def too_few_usable_nodes(situation: RunSituation) -> Iterator[Finding]:
         )
 
 
-def failing_prolog(situation: RunSituation) -> Iterator[Finding]:
+def failing_prolog(situation: Situation) -> Iterator[Finding]:
     """Say so when a node was drained because the site's preparation failed on it, perhaps for this very job."""
     facts = situation.scheduler
     nodes = [group.nodes for group in facts.groups_of(facts.partition) if "prolog" in group.reason.casefold()]
@@ -63,13 +63,13 @@ def failing_prolog(situation: RunSituation) -> Iterator[Finding]:
         yield note("prolog", text, "warn", next=advice, nodes=",".join(nodes))
 
 
-def start_in_line(situation: RunSituation) -> Iterator[Finding]:
+def start_in_line(situation: Situation) -> Iterator[Finding]:
     """Say when Slurm expects to start a job that waits for its turn; of others its estimate says nothing."""
     if situation.scheduler.reason in ("", "Priority", "Resources", "Reservation", "Licenses"):
         yield from expected_start(situation)
 
 
-def longer_than_needed(situation: RunSituation) -> Iterator[Finding]:
+def longer_than_needed(situation: Situation) -> Iterator[Finding]:
     """Say that a job without a time limit of its own cannot be fitted into gaps."""
     facts = situation.scheduler
     limits = facts.limits_of(facts.partition)
@@ -92,7 +92,7 @@ WAITING: tuple[Rule, ...] = (
 )
 
 
-def _meaning(situation: RunSituation) -> Meaning:
+def _meaning(situation: Situation) -> Meaning:
     facts = situation.scheduler
     known = STATES.get(facts.state) or explain(facts.reason)
     return Meaning(filled(known.meaning, situation), filled(known.next, situation))

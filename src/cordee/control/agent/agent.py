@@ -16,19 +16,18 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee import wire
-from cordee.control.agent.allocation import JobStart
 from cordee.control.agent.attempt import NodeAttempt, Present
 from cordee.control.agent.attempts import Attempts
 from cordee.control.agent.companions import Companions
 from cordee.control.agent.enclosure import AgentSurroundings, enclosure_of
-from cordee.control.agent.machine import NodeTasks
+from cordee.control.agent.machine import NodeTasks, in_words_of_hello
 from cordee.control.agent.node_log import NodeLog
 from cordee.control.agent.orders import Handlers, OrderTaker
 from cordee.control.agent.preparation import Preparation
 from cordee.control.agent.rank_commands import RankCommands, RankEnvironment
 from cordee.control.agent.ranks import base_environment
 from cordee.control.agent.reporting import Reporting
-from cordee.control.agent.rescue import Rescue, claim_node
+from cordee.control.agent.rescue import Rescue, claim_here
 from cordee.control.agent.seeking import Seeking
 from cordee.control.agent.shells import NodeShells
 from cordee.control.agent.troubles import NodeTroubles, words_of
@@ -177,7 +176,7 @@ class Agent:
             self._uplink.connected(connection)
             attempt, living = self._present.number, tuple(self._present.living)
             identity = self._machine.identity()
-            slots, epoch = self._slots.as_told(), self._uplink.epoch
+            slots, epoch = in_words_of_hello(self._slots.has), self._uplink.epoch
             self._uplink.greet(
                 Hello(self._incarnation, **identity, slots=slots, epoch=epoch, attempt=attempt, living=living)
             )
@@ -257,7 +256,7 @@ class Agent:
         return self._uplink.connection is not None or self._ending.is_set()
 
     async def _end_with_the_job(self, rescue: Rescue) -> None:
-        """Slurm ends the job: the supervisor, told the same, has the first word on what becomes of the ranks.
+        """The job is ended: the supervisor, told the same, has the first word on what becomes of the ranks.
 
         Without any supervisor, an agent of a job that runs on stays: it brings the run back, if nobody else does.
         """
@@ -291,21 +290,20 @@ def main() -> int:
     """Run an agent: `python -m cordee.control.agent.agent --folder RUN [--node NAME --incarnation N | --replaces N]`."""
     parser = argparse.ArgumentParser(prog="cordee.control.agent.agent")
     parser.add_argument("--folder", required=True, type=Path)
-    parser.add_argument("--node", help="this node's name (default: Slurm's)")
+    parser.add_argument("--node", help="this node's name (default: what the job says)")
     parser.add_argument("--incarnation", type=int, default=1)
-    parser.add_argument("--replaces", type=int, default=0, help="in a Slurm job: the incarnation that makes room")
+    parser.add_argument("--replaces", type=int, default=0, help="in a job: the incarnation that makes room")
     options = parser.parse_args()
     folder = RunFolder(options.folder)
-    here = None if options.node else JobStart.here()
-    if here is None:
-        if not options.node:
-            parser.error("--node is needed outside of a Slurm job")
+    if options.node:
         return asyncio.run(_serve(folder, options.node, options.incarnation, None))
-    incarnation = claim_node(folder, here, options.replaces)
-    if incarnation is None:
-        say(f"cordee agent {here.node}: another agent serves this node")
+    claim = claim_here(folder, read_plan(folder), options.replaces)
+    if claim is None:
+        parser.error("--node is needed where no job says which node this is")
+    if claim.incarnation is None:
+        say(f"cordee agent {claim.node}: another agent serves this node")
         return 0
-    return asyncio.run(_serve(folder, here.node, incarnation, Rescue(folder, read_plan(folder), here)))
+    return asyncio.run(_serve(folder, claim.node, claim.incarnation, claim.rescue))
 
 
 async def _serve(folder: RunFolder, node: str, incarnation: int, rescue: Optional[Rescue]) -> int:

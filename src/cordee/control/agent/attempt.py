@@ -18,11 +18,11 @@ from cordee.control.agent.node_log import CORDEE_STREAM, NodeLog
 from cordee.control.agent.output import LastOutput
 from cordee.control.agent.rank_commands import RankCommands
 from cordee.control.agent.reporting import Reporting
-from cordee.control.agent.slots import SlotAllocator
 from cordee.control.agent.troubles import words_of
 from cordee.control.agent.uplink import Uplink
 from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import Launch, make_launch
+from cordee.machine.slots import SlotAllocator
 from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import TaskExit
 from cordee.runs.folder import say

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Mapping, Optional, Sequence
 
-from cordee.control.agent.slots import AllocatableGpu, GivenSlots, SlotAllocator
 from cordee.control.launch import RankCommand
 from cordee.machine.presence import listed
+from cordee.machine.slots import AllocatableGpu, Given, SlotAllocator
 from cordee.runs.plan import RunStep
 
 
@@ -26,7 +26,7 @@ def bound(ranks: Sequence[RankCommand], step: RunStep, attempt: int, slots: Slot
     tasks = step.tasks
     if tasks.bind != "gpu":
         words = "by srun" if tasks.launch != "fork" else "not bound: bind is none"
-        return [replace(rank, given=GivenSlots(words=words)) for rank in ranks]
+        return [replace(rank, given=Given(words=words)) for rank in ranks]
     slots.look_again()
     asks = {
         slot_of(attempt, rank.rank): () if device is None else (device,)

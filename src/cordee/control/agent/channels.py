@@ -9,7 +9,6 @@ from typing import Callable, Optional
 
 from cordee.client.reserved import CHECKPOINT_DAMAGED
 from cordee.control.agent.data_positions import DataPositions
-from cordee.control.agent.rank_layout import split_places
 from cordee.core.errors import CordeeError
 from cordee.core.units import format_size
 from cordee.machine.memory_limits import NodeFolder, folders_of, memory_places, name_of_user
@@ -17,6 +16,7 @@ from cordee.runs.folder import say
 from cordee.telemetry.node.blocklog import encode_events
 from cordee.telemetry.node.logged_names import LoggedNames
 from cordee.telemetry.node.name_cap import NameCap
+from cordee.telemetry.node.places import split_places
 from cordee.wire.channel import CHANNEL_BYTES, ChannelReader, create_channel
 
 _EVENTS_PER_READ = 5000

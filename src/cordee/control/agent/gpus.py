@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from cordee.control.agent.slots import SlotAllocator
 from cordee.machine.presence import gpu_device_file, gpu_variables
+from cordee.machine.slots import SlotAllocator
 from cordee.machine.starting import module_argv
 from cordee.machine.task_callbacks import WatchedTasks
 from cordee.runs.plan import RunSampling, RunStep

@@ -12,11 +12,12 @@ from typing import Any, Callable
 
 from cordee import wire
 from cordee.control.agent.channels import RankChannels
-from cordee.control.agent.inventory import read_slots
 from cordee.control.agent.output import OutputLog
-from cordee.control.agent.slots import SlotAllocator
 from cordee.machine import process_tree as processes
+from cordee.machine.affinity import range_list
+from cordee.machine.inventory import read_slots
 from cordee.machine.memory_limits import sweep_abandoned
+from cordee.machine.slots import NodeSlots, SlotAllocator, union_of
 from cordee.machine.starting import module_argv
 from cordee.machine.tasks import TaskRunner
 from cordee.runs.folder import RunFolder
@@ -25,6 +26,25 @@ from cordee.runs.logframes import LogWriter
 from cordee.runs.plan import RunSampling
 from cordee.telemetry.node.samplers._base import Sampler
 from cordee.telemetry.node.samplers.host import node_sampler, rank_sampler
+from cordee.wire import messages
+
+
+def in_words_of_hello(has: NodeSlots) -> messages.Slots:
+    """Return what a node has for tasks as it is told to the supervisor."""
+    nodes = {core.numa: [other for other in has.cores if other.numa == core.numa] for core in has.cores}
+    return messages.Slots(
+        tuple(messages.CoreSlots(node, len(cores), range_list(union_of(cores))) for node, cores in nodes.items()),
+        tuple(
+            messages.GpuSlot(
+                gpu.name,
+                range_list(gpu.near),
+                gpu.memory_bytes,
+                tuple(messages.InstanceSlot(*part) for part in gpu.instances),
+            )
+            for gpu in has.gpus
+        ),
+        has.memory_bytes,
+    )
 
 
 class NodeTasks:

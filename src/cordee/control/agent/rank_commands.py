@@ -10,9 +10,9 @@ from cordee.control.agent.binding import bound
 from cordee.control.agent.channels import RankChannels
 from cordee.control.agent.enclosure import Enclosure
 from cordee.control.agent.ranks import base_environment, rank_command, rank_environment, threads_of_rank
-from cordee.control.agent.slots import SlotAllocator
 from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import RankCommand
+from cordee.machine.slots import SlotAllocator
 from cordee.runs.plan import RunPlan
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 from cordee.machine.presence import gpu_variables
+from cordee.telemetry.node.ranks_file import write_ranks
 
 if TYPE_CHECKING:
     from cordee.control.agent.world import AttemptWorld
@@ -46,26 +45,13 @@ class RankFacts:
         return self._facts
 
     def write(self, pids: Mapping[int, int]) -> None:
-        """Tell the processes that measure beside the agent which ranks run; a memory file system that is full is not our ranks' loss."""
+        """Tell the processes that measure beside the agent which ranks run."""
         document = {str(rank): self._about(rank, pid) for rank, pid in pids.items()}
         if document == self._written:
             return
-        new = self.path.with_suffix(".new")
-        try:
-            new.write_text(json.dumps(document))
-            os.replace(new, self.path)
+        if write_ranks(self.path, document):
             self._written = document
-        except OSError:
-            new.unlink(missing_ok=True)
 
     def _about(self, rank: int, pid: int) -> dict[str, Any]:
         local_rank = self._facts.get(str(rank), {}).get("local_rank", 0)
         return {"pid": pid, "env": self._env.get(rank, {}), "attempt": self._attempt, "local_rank": local_rank}
-
-
-def read_ranks(path: Path) -> dict[int, dict[str, Any]]:
-    """Return pid, GPU variables, attempt and local rank of each rank that runs, as `RankFacts.write` left them; none when there are none yet."""
-    try:
-        return {int(rank): about for rank, about in json.loads(path.read_bytes()).items()}
-    except (OSError, ValueError):
-        return {}

@@ -6,10 +6,11 @@ import json
 import os
 from typing import Mapping, Optional, Sequence
 
-from cordee.backends import backend_on_node, load
 from cordee.client.variables import WORLD
 from cordee.control.agent.enclosure import Enclosure
 from cordee.control.agent.world import AttemptWorld
+from cordee.core.backends import backend_on_node
+from cordee.core.parts import load
 from cordee.runs.plan import RunPlan, RunStep, RunTasks
 
 _TF_CONFIG_MOST_RANKS = 512

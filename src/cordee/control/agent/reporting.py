@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Callable, Sequence
 
-from cordee.backends import backend_on_node
 from cordee.control.agent.channels import RankChannels
 from cordee.control.agent.gpus import GpuSampling
 from cordee.control.agent.machine import NodeTasks
@@ -13,13 +12,14 @@ from cordee.control.agent.node_log import NodeLog
 from cordee.control.agent.rank_facts import RankFacts
 from cordee.control.agent.rank_layout import places_of_command
 from cordee.control.agent.ranks import rank_command
-from cordee.control.agent.slots import SlotAllocator
 from cordee.control.agent.telemetry import NodeTelemetry
 from cordee.control.agent.troubles import NodeTroubles, words_of
 from cordee.control.agent.uplink import Uplink
 from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import RankCommand
+from cordee.core.backends import backend_on_node
 from cordee.core.clock import unix_s
+from cordee.machine.slots import SlotAllocator
 from cordee.machine.task_callbacks import WatchedTasks
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan

@@ -7,8 +7,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence, Union
 
-from cordee.backends.slurm.node.commands import expand_nodes, fold_nodes
 from cordee.core.errors import CordeeError
+from cordee.core.hostlist import expand_nodes, fold_nodes
 from cordee.wire.messages import Ranks
 
 

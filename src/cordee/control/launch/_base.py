@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Protocol, Sequence
 
-from cordee.control.agent.slots import NOTHING_GIVEN, GivenSlots
 from cordee.control.agent.world import AttemptWorld
+from cordee.machine.slots import NOTHING_GIVEN, Given
 from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import TaskExit
 
@@ -25,7 +25,7 @@ class RankCommand:
     env: dict[str, str]
     cwd: str
     outside: Optional[dict[str, str]] = None
-    given: GivenSlots = NOTHING_GIVEN
+    given: Given = NOTHING_GIVEN
 
 
 class LaunchHost(Protocol):

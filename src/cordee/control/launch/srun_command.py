@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Mapping
 
-from cordee.backends.slurm.node.commands import fold_nodes
 from cordee.control.agent.world import AttemptWorld
+from cordee.core.hostlist import fold_nodes
 from cordee.machine.starting import module_argv
 from cordee.runs.plan import RunStep
 

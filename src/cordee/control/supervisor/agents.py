@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Optional, Union
 
 from cordee import wire
-from cordee.backends.node.allocation import Allocation
+from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.nodes import Node, Nodes
 from cordee.control.supervisor.vocabulary import Abort, AgentCame, AgentSaid, Close, Closed, Order, Send, Tell, Write

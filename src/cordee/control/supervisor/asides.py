@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any, Callable, Coroutine, Union
 
-from cordee.backends.node.allocation import Allocation
+from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.beginning import Beginning, Beginnings
 from cordee.control.supervisor.outcomes import Ended
 from cordee.control.supervisor.preparer import NodePreparer

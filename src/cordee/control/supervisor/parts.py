@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple
 
-from cordee.backends.node.allocation import Allocation
 from cordee.control.supervisor.agents import Agents
+from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.lanes import Lanes
 from cordee.control.supervisor.nodes import Node
 from cordee.control.supervisor.ownership import Ownership

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
-from cordee.backends.node.allocation import Allocation
+from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.chain import BY_SCHEDULER
 from cordee.control.supervisor.outcomes import SegmentOver
 from cordee.core.errors import RunFolderError

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Callable, Optional, TextIO, Union, cast
 
 from cordee import wire
-from cordee.backends.node.allocation import Allocation, allocation_of
 from cordee.control.supervisor import closing_findings as remarks
 from cordee.control.supervisor import preparer, segments
 from cordee.control.supervisor.agents import Agents
+from cordee.control.supervisor.allocation import Allocation, allocation_of
 from cordee.control.supervisor.asides import Asides, GoneAgents
 from cordee.control.supervisor.beginning import Beginnings
 from cordee.control.supervisor.chain import Chain

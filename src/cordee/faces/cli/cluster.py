@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cordee.backends import HERE
+from cordee.core.backends import HERE
 from cordee.core.terminal.output import print_findings, print_json
 from cordee.job.terminal.options import json_option
 

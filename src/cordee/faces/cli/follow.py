@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from cordee.backends.reconcile import settle
-from cordee.backends.slurm.node.commands import fold_nodes
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import CordeeError
+from cordee.core.hostlist import fold_nodes
 from cordee.core.units import format_duration, natural
 from cordee.faces.cli.scheduler_state import timely, words
 from cordee.faces.report.completing import reported

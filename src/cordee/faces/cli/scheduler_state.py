@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from cordee.backends import abilities
 from cordee.backends.reconcile import settle
+from cordee.core.backends import abilities
 from cordee.core.errors import CordeeError
 from cordee.core.units import format_duration
 from cordee.job.submit import Standing, plan_of, submitter, submitter_of

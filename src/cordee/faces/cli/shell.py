@@ -16,9 +16,9 @@ from typing import Any
 import click
 
 from cordee import wire
-from cordee.backends import abilities
 from cordee.control.agent.identity import agent_file, on_this_host, read_record
 from cordee.control.supervisor.ownership import Ownership
+from cordee.core.backends import abilities
 from cordee.core.errors import CordeeError, UsageError
 from cordee.faces.cli.scheduler_state import stand, words
 from cordee.job.submit import plan_of

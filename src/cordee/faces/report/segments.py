@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from cordee.backends.slurm.node.commands import fold_nodes
+from cordee.core.hostlist import fold_nodes
 from cordee.core.units import format_duration, utc_text
 from cordee.runs.state import RunState, SegmentState
 from cordee.telemetry.store.phases import SegmentTimes

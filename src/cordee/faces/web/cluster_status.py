@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from cordee.backends.slurm.node.commands import expand_nodes, parse_records, run_command
+from cordee.backends.slurm.node.commands import parse_records, run_command
 from cordee.core.errors import CordeeError
+from cordee.core.hostlist import expand_nodes
 from cordee.systems.vetting.views import recent_verdicts
 
 T = TypeVar("T")

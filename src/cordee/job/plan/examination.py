@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cordee.core.findings import Finding
+from cordee.core.parts import load
+from cordee.core.registry import System
 from cordee.job.load import LoadedJob
 from cordee.job.plan.model import Plan
 
@@ -61,3 +63,36 @@ class Examination:
     def judge(self, plan: Plan) -> list[Finding]:
         """Return what is to be said about the whole plan."""
         return []
+
+
+class Examinations:
+    """The systems that a job is about, asked one after the other: what each contributes, then its part; at the end, its judgement.
+
+    Attributes:
+        env: the variables that they set for every rank.
+        parts: of the plan's step, by its fields.
+        findings: what they found until now.
+    """
+
+    def __init__(self, loaded: LoadedJob, run_folder: Path) -> None:
+        asked: list[tuple[System, Examination]] = [
+            (system, load(system.examine)(loaded, run_folder)) for system in loaded.systems if system.examine
+        ]
+        brought = [examination.contribute() for _, examination in asked]
+        shown = tuple(shown for one in brought for shown in one.shown)
+        self.env = {name: value for one in brought for name, value in one.env.items()}
+        self.findings = [finding for one in brought for finding in one.findings]
+        others: dict[str, Any] = {}
+        self.parts: dict[str, Any] = {"systems": others}
+        for system, examination in asked:
+            part, findings = examination.part(shown)
+            self.findings += findings
+            if examination.field:
+                self.parts[examination.field] = part
+            elif part is not None:
+                others[system.name] = part
+        self._asked = [examination for _, examination in asked]
+
+    def judged(self, plan: Plan) -> list[Finding]:
+        """Return what they say of the whole plan."""
+        return [finding for examination in self._asked for finding in examination.judge(plan)]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from cordee.backends import Backend, backend, known, load
+from cordee.core.backends import Backend, backend, known
 from cordee.core.errors import SubmitError
 from cordee.core.findings import Finding
+from cordee.core.parts import load
 from cordee.core.units import format_size
 from cordee.job.load import LoadedJob
-from cordee.job.plan.examine_command import examine_command
-from cordee.job.plan.examine_world import examine_world
+from cordee.job.plan.examination import Examinations
+from cordee.job.plan.examine_command import examine_command, examine_world
 from cordee.job.plan.model import Plan
 from cordee.job.plan.placement import Placement
 
@@ -28,27 +28,25 @@ _NOT_EVERYWHERE = (
 _ORDER = {"error": 0, "warn": 1, "info": 2}
 
 
-def examine(
-    loaded: LoadedJob, plan: Plan, placement: Placement, before: Sequence[Finding], after: Sequence[Finding]
-) -> list[Finding]:
+def examine(loaded: LoadedJob, plan: Plan, placement: Placement, systems: Examinations) -> list[Finding]:
     """Return the findings on a plan, the errors first.
 
     Args:
-        before: what systems found while it was compiled.
-        after: what they say of the whole.
+        systems: those that were asked while it was compiled; now they judge the whole.
     """
     back_end = _backend(plan)
+    resources = _resources(loaded, plan, back_end) if back_end else []
     findings = [
         *loaded.findings,
-        *before,
+        *systems.findings,
         *_not_honoured(loaded),
         *(_left_out(loaded, back_end) if back_end else _no_backend(plan)),
         *_binding(loaded, plan),
         *examine_command(loaded, plan),
         *examine_world(loaded, plan),
-        *(_resources(loaded, plan, back_end) if back_end else ()),
+        *resources,
         *(load(back_end.examine)(loaded, plan, placement) if back_end and back_end.examine else ()),
-        *after,
+        *systems.judged(plan),
     ]
     return sorted(findings, key=lambda finding: _ORDER[finding.severity])
 

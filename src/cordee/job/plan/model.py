@@ -124,7 +124,7 @@ class EnvironmentPlan(Frozen):
     """What the ranks run in: an engine by name, and a canonical document (`cordee.environment/1`) whose root is known.
 
     `files` are the EDFs that it came from, the job's own last. `option` is for the engine `step` alone: what srun is given
-    when it starts the agents, which are inside then.
+    when it starts the agents, which are inside then, in words as a shell has them.
     """
 
     engine: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cordee.backends import abilities
+from cordee.core.backends import abilities
 from cordee.job.document import Need
 from cordee.job.plan.requirement import meets
 from cordee.job.profile import Account, ClusterProfile, JobClass, NodeGroupTable, PartitionTable, Qos

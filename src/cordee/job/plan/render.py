@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from cordee.backends import abilities
+from cordee.core.backends import abilities
 from cordee.core.secrets import MASK, masked_document, masked_text, masked_values, masked_words
 from cordee.core.units import format_duration, format_size
 from cordee.job.load import LoadedJob

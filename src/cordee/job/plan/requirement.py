@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from cordee.core.documents.gpu_models import GpuFacts, gpu_facts
 from cordee.core.units import format_size, parse_size
-from cordee.job.gpu_models import gpu_facts
 from cordee.job.profile import GpuModel
 
 _PART = re.compile(r"(memory|capability|model)\s*(?:>=|=)\s*(.+)\Z")
@@ -22,7 +22,7 @@ def meets(requirement: str | None, model: str | None, known: Mapping[str, GpuMod
 
 def describe(model: str, known: Mapping[str, GpuModel]) -> str:
     """Return a model with what is known of it: `a100 (40 to 80 GB, capability 8.0)`."""
-    facts = gpu_facts(model, known)
+    facts = facts_of(model, known)
     parts = []
     if facts.memory is not None:
         least, most = map(format_size, facts.memory)
@@ -32,6 +32,12 @@ def describe(model: str, known: Mapping[str, GpuModel]) -> str:
     return f"{model} ({', '.join(parts)})" if parts else f"{model} (nothing known of it)"
 
 
+def facts_of(model: str, known: Mapping[str, GpuModel]) -> GpuFacts:
+    """Return what is known of a model: what the profile says of it, else what its name says."""
+    given = next((facts for key, facts in known.items() if key.lower() == model.lower()), None)
+    return GpuFacts((given.memory, given.memory), given.capability) if given else gpu_facts(model)
+
+
 def _meets(part: str, model: str | None, known: Mapping[str, GpuModel]) -> bool | None:
     match = _PART.match(part)
     if match is None or model is None:
@@ -39,7 +45,7 @@ def _meets(part: str, model: str | None, known: Mapping[str, GpuModel]) -> bool 
     kind, wanted = match.group(1), match.group(2).strip()
     if kind == "model":
         return model.lower() == wanted.lower()
-    facts = gpu_facts(model, known)
+    facts = facts_of(model, known)
     if kind == "capability":
         return None if facts.capability is None else facts.capability >= float(wanted)
     if facts.memory is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cordee.backends import backend as back_end
-from cordee.backends import load
-from cordee.backends.submission import Standing, Submitter
+from cordee.core.backends import backend as back_end
 from cordee.core.errors import SubmitError
+from cordee.core.parts import load
+from cordee.job.submit._base import Standing, Submitter
 from cordee.machine.opening import read_json
 from cordee.runs.folder import RunFolder
 

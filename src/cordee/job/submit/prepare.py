@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cordee.backends import is_known
+from cordee.core.backends import is_known
 from cordee.core.documents.config_paths import runs_path
 from cordee.core.documents.files import write_new
 from cordee.core.errors import DocumentError, RunFolderError, SubmitError

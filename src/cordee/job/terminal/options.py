@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cordee.backends import HERE
+from cordee.core.backends import HERE
 from cordee.core.errors import UsageError
 from cordee.core.units import DURATION_FORMS, parse_duration
 

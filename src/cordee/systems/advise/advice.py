@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cordee.backends.reasons.meaning import reasons_of
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import Rule
 from cordee.core.findings import Finding
 from cordee.systems.advise.course import COURSE, between_segments, chain_without_progress, disks_are_full, no_first_word
 from cordee.systems.advise.failed import CAUSES
-from cordee.systems.advise.meaning import reasons_of
-from cordee.systems.advise.situation import RunSituation
-from cordee.systems.advise.wording import Rule
 
 SCHEMA = "cordee.advise/1"
 
@@ -73,7 +73,7 @@ class Advice:
         }
 
 
-def advise(situation: RunSituation) -> Advice:
+def advise(situation: Situation) -> Advice:
     """Return why the run waits or failed, or what threatens it, and what to change."""
     where = situation.where
     of_the_place = reasons_of(situation).waiting if where == "waiting" else ()
@@ -93,7 +93,7 @@ def _without_repeats(findings: Iterable[Finding]) -> list[Finding]:
     return kept
 
 
-def _verdict(situation: RunSituation, findings: list[Finding]) -> str:
+def _verdict(situation: Situation, findings: list[Finding]) -> str:
     where, state = situation.where, situation.state
     because = f" because {findings[0].text}" if findings else ""
     match where:
@@ -115,7 +115,7 @@ def _verdict(situation: RunSituation, findings: list[Finding]) -> str:
     return f"it runs, but {grave[0].text}" if grave else "it runs; nothing to advise"
 
 
-def _facts(situation: RunSituation) -> dict[str, Any]:
+def _facts(situation: Situation) -> dict[str, Any]:
     """Return what the advice was given from; None and empty mean unknown."""
     return {
         "journal_state": situation.state.state,

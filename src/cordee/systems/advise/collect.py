@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cordee.backends import abilities, load
-from cordee.backends import backend as back_end
 from cordee.backends.facts import GONE, SchedulerFacts
+from cordee.backends.reasons.situation import DiskFacts, MemoryFacts, Situation
+from cordee.core.backends import abilities
+from cordee.core.backends import backend as back_end
 from cordee.core.errors import CordeeError
+from cordee.core.parts import load
 from cordee.core.units import parse_utc
 from cordee.job.submit import submitter
 from cordee.machine.opening import read_json
@@ -22,14 +24,13 @@ from cordee.runs.journal import read_journal
 from cordee.runs.log_tails import last_lines, plain
 from cordee.runs.logframes import LogReader
 from cordee.runs.state import RunState, replay
-from cordee.systems.advise.situation import DiskFacts, MemoryFacts, RunSituation
 
 _LAST_LINES = 60
 _SETUP = -1
 _KILLED = re.compile(r"Killed process (\d+)")
 
 
-def collect_situation(folder: RunFolder) -> RunSituation:
+def collect_situation(folder: RunFolder) -> Situation:
     """Return everything that is known of why a run waits or failed; what cannot be known is named.
 
     Raises:
@@ -40,7 +41,7 @@ def collect_situation(folder: RunFolder) -> RunSituation:
     unknown: list[str] = []
     plan = _plan(folder, unknown)
     scheduler = _scheduler(folder, plan, state)
-    return RunSituation(
+    return Situation(
         folder.id,
         state,
         plan,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cordee.backends import abilities
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import Rule, note, setting, size_value, time_value
+from cordee.core.backends import abilities
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size
 from cordee.runs.state import called
-from cordee.systems.advise.situation import RunSituation
-from cordee.systems.advise.wording import Rule, note, setting, size_value, time_value
 from cordee.systems.advise.words import causes
 
 _NEAR = 0.9
@@ -22,7 +22,7 @@ _FIRST_WORD_S = 60.0
 _ENDS_A_SEGMENT = ("time_limit", "preempted", "requeued", "node_lost", "no_agents", "killed", "lost")
 
 
-def chain_without_progress(situation: RunSituation) -> Iterator[Finding]:
+def chain_without_progress(situation: Situation) -> Iterator[Finding]:
     """Say that a segment left no new checkpoint, which ends a chain."""
     if situation.state.reason != "no_progress":
         return
@@ -35,7 +35,7 @@ def chain_without_progress(situation: RunSituation) -> Iterator[Finding]:
     yield note("chain-no-progress", situation.state.text, "error", next=advice, change=change)
 
 
-def between_segments(situation: RunSituation) -> Iterator[Finding]:
+def between_segments(situation: Situation) -> Iterator[Finding]:
     """Say what the run goes on from when it waits for its next segment."""
     ended = situation.state.chain[-1] if situation.state.chain else None
     if ended is None:
@@ -49,7 +49,7 @@ def between_segments(situation: RunSituation) -> Iterator[Finding]:
         yield note("next-segment", text, "warn", next="save more often: a segment without progress is repeated in vain")
 
 
-def chain_at_its_end(situation: RunSituation) -> Iterator[Finding]:
+def chain_at_its_end(situation: Situation) -> Iterator[Finding]:
     """Say that no further segment is allowed."""
     policy, state = situation.part("segment"), situation.state
     if state.reason not in _ENDS_A_SEGMENT and situation.scheduler.state != "TIMEOUT":
@@ -62,7 +62,7 @@ def chain_at_its_end(situation: RunSituation) -> Iterator[Finding]:
         yield note("chain-used-up", text, "warn", next="`cordee resume`, or ask for more [need] time")
 
 
-def repeated_failure(situation: RunSituation) -> Iterator[Finding]:
+def repeated_failure(situation: Situation) -> Iterator[Finding]:
     """Say that restarting was given up."""
     reason = situation.state.reason
     if reason == "crash_loop":
@@ -79,7 +79,7 @@ def repeated_failure(situation: RunSituation) -> Iterator[Finding]:
         )
 
 
-def nothing_saved(situation: RunSituation) -> Iterator[Finding]:
+def nothing_saved(situation: Situation) -> Iterator[Finding]:
     """Say that a restart would begin at zero after some time of training."""
     state = situation.state
     if state.checkpoint is not None or state.started_at is None or not state.attempts:
@@ -98,7 +98,7 @@ def nothing_saved(situation: RunSituation) -> Iterator[Finding]:
         yield note("no-checkpoint", text, "warn", next=advice)
 
 
-def restarting(situation: RunSituation) -> Iterator[Finding]:
+def restarting(situation: Situation) -> Iterator[Finding]:
     """Say that a running run was restarted, and by what."""
     state = situation.state
     if state.restarts and state.attempts and not state.ended:
@@ -107,7 +107,7 @@ def restarting(situation: RunSituation) -> Iterator[Finding]:
         yield note("restarts", text, "warn", next="`cordee show` lists the attempts")
 
 
-def time_is_short(situation: RunSituation) -> Iterator[Finding]:
+def time_is_short(situation: Situation) -> Iterator[Finding]:
     """Say that at the present speed the time is up before the last step."""
     state, facts = situation.state, situation.scheduler
     limit = facts.time_limit_s or situation.part("segment").get("limit_s")
@@ -130,7 +130,7 @@ def time_is_short(situation: RunSituation) -> Iterator[Finding]:
         yield note("time-short", text, "warn", next=advice, change=change)
 
 
-def memory_is_short(situation: RunSituation) -> Iterator[Finding]:
+def memory_is_short(situation: Situation) -> Iterator[Finding]:
     """Say that a node's memory is nearly used up."""
     share, measured = situation.memory.share, situation.memory
     if share is None or share < _NEAR or measured.peak_bytes is None or measured.limit_bytes is None:
@@ -142,7 +142,7 @@ def memory_is_short(situation: RunSituation) -> Iterator[Finding]:
     yield note("memory-short", text, "warn", next=advice, change={"need.memory": more} if limited else None)
 
 
-def disks_are_full(situation: RunSituation) -> Iterator[Finding]:
+def disks_are_full(situation: Situation) -> Iterator[Finding]:
     """Say which file systems of the run have no room, no free files, or cannot be written."""
     for disk in situation.disks:
         if not disk.writable:
@@ -158,14 +158,14 @@ def disks_are_full(situation: RunSituation) -> Iterator[Finding]:
             yield note("files-short", text, "warn", next="remove or pack small files", path=disk.path)
 
 
-def silent(situation: RunSituation) -> Iterator[Finding]:
+def silent(situation: Situation) -> Iterator[Finding]:
     """Say that nothing was heard from a run that should be running."""
     if situation.state.state == "running" and situation.silent_s > _SILENT_S:
         text = f"nothing was heard from it for {format_duration(situation.silent_s)}"
         yield note("silent", text, "warn", next="`cordee watch` and control/supervisor.log; `cordee cancel` ends it")
 
 
-def no_first_word(situation: RunSituation) -> Iterator[Finding]:
+def no_first_word(situation: Situation) -> Iterator[Finding]:
     """Say that a job has its nodes and its supervisor has not said a word."""
     facts = situation.scheduler
     if facts.state == "RUNNING" and (facts.elapsed_s or 0.0) > _FIRST_WORD_S:
@@ -179,7 +179,7 @@ def no_first_word(situation: RunSituation) -> Iterator[Finding]:
         yield note("no-first-word", text, "warn", next=found.next if found else advice)
 
 
-def left_out(situation: RunSituation) -> Iterator[Finding]:
+def left_out(situation: Situation) -> Iterator[Finding]:
     """Say which nodes were left out or lost."""
     for node in situation.state.nodes:
         if node.role in ("excluded", "lost"):
@@ -190,7 +190,7 @@ def left_out(situation: RunSituation) -> Iterator[Finding]:
             yield note("node-out", text, "warn", next=advice, node=node.node)
 
 
-def said_by_the_run(situation: RunSituation) -> Iterator[Finding]:
+def said_by_the_run(situation: Situation) -> Iterator[Finding]:
     """Pass on what the run itself found worth telling."""
     yield from (finding for finding in situation.state.findings if finding.severity != "info")
 

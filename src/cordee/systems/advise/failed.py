@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from cordee.backends import abilities
 from cordee.backends.facts import GONE
+from cordee.backends.reasons.meaning import reasons_of
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import Rule, note, setting, size_value, time_value
 from cordee.backends.slurm.node.commands import ENDED_STATES
+from cordee.core.backends import abilities
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size
-from cordee.systems.advise.meaning import reasons_of
-from cordee.systems.advise.situation import RunSituation
-from cordee.systems.advise.wording import Rule, note, setting, size_value, time_value
 from cordee.systems.advise.words import said
 
 _NEAR = 0.9
@@ -56,13 +56,13 @@ _OWN_REASONS = {
 }
 
 
-def _signal(situation: RunSituation) -> str | None:
+def _signal(situation: Situation) -> str | None:
     """Return the signal that ended the newest failure."""
     failures = situation.state.failures
     return failures[-1].get("signal") if failures else None
 
 
-def memory(situation: RunSituation) -> Iterator[Finding]:
+def memory(situation: Situation) -> Iterator[Finding]:
     """Say that it ran out of memory: by Slurm's word, the kernel's, the program's, or by what was sampled."""
     facts, measured = situation.scheduler, situation.memory
     asked = situation.part("request").get("memory_bytes") or facts.memory_bytes
@@ -82,7 +82,7 @@ def memory(situation: RunSituation) -> Iterator[Finding]:
     yield note("memory", text, "error", next=advice, change=change, given=given, allowed=allowed, **evidence)
 
 
-def _memory_text(situation: RunSituation, of_node: str) -> str | None:
+def _memory_text(situation: Situation, of_node: str) -> str | None:
     """Return how memory ended it as a clause, None when nothing says that it did."""
     facts, measured = situation.scheduler, situation.memory
     near = measured.share is not None and measured.share >= _NEAR
@@ -106,7 +106,7 @@ def _memory_text(situation: RunSituation, of_node: str) -> str | None:
     return suggested if near else None
 
 
-def killed(situation: RunSituation) -> Iterator[Finding]:
+def killed(situation: Situation) -> Iterator[Finding]:
     """Say that it was killed without a word, when memory does not explain it."""
     if _signal(situation) == "SIGKILL" and not list(memory(situation)):
         share = situation.memory.share
@@ -116,7 +116,7 @@ def killed(situation: RunSituation) -> Iterator[Finding]:
         yield note("killed", text, "error", next=advice)
 
 
-def scheduler_state(situation: RunSituation) -> Iterator[Finding]:
+def scheduler_state(situation: Situation) -> Iterator[Finding]:
     """Say how the scheduler ended the job, when it did."""
     facts = situation.scheduler
     if facts.state not in ENDED_STATES or facts.state in ("COMPLETED", "OUT_OF_MEMORY", "FAILED", "CANCELLED"):
@@ -132,7 +132,7 @@ def scheduler_state(situation: RunSituation) -> Iterator[Finding]:
     yield note(rule, meaning.text + where, "error", next=meaning.next, change=change, nodes=nodes)
 
 
-def _out_of_time(situation: RunSituation) -> Finding:
+def _out_of_time(situation: Situation) -> Finding:
     facts = situation.scheduler
     limit = facts.time_limit_s or situation.part("segment").get("limit_s")
     change, advice = None, "ask for more [need] time"
@@ -147,13 +147,13 @@ def _out_of_time(situation: RunSituation) -> Finding:
     return note("time", text, "error", next=advice, change=change, limit_s=limit)
 
 
-def time_limit(situation: RunSituation) -> Iterator[Finding]:
+def time_limit(situation: Situation) -> Iterator[Finding]:
     """Say that the run's own time limit ended it."""
     if situation.state.reason == "time_limit":
         yield _out_of_time(situation)
 
 
-def vetting(situation: RunSituation) -> Iterator[Finding]:
+def vetting(situation: Situation) -> Iterator[Finding]:
     """Say which checks left too few nodes."""
     if situation.state.reason != "vetting":
         return
@@ -178,7 +178,7 @@ _CHECKS = {
 }
 
 
-def lost_nodes(situation: RunSituation) -> Iterator[Finding]:
+def lost_nodes(situation: Situation) -> Iterator[Finding]:
     """Say which nodes were lost when that ended the run."""
     if situation.state.reason != "node_lost":
         return
@@ -191,7 +191,7 @@ def lost_nodes(situation: RunSituation) -> Iterator[Finding]:
     yield note("node-lost", text, "error", next=advice, change=change)
 
 
-def refused(situation: RunSituation) -> Iterator[Finding]:
+def refused(situation: Situation) -> Iterator[Finding]:
     """Say why the scheduler did not take the job, or its next segment."""
     if situation.state.reason in _REFUSED:
         request = situation.part("request").get("scheduler") or {}
@@ -200,7 +200,7 @@ def refused(situation: RunSituation) -> Iterator[Finding]:
             yield found
 
 
-def not_started(situation: RunSituation) -> Iterator[Finding]:
+def not_started(situation: Situation) -> Iterator[Finding]:
     """Say that the command of the ranks could not be started at all."""
     if situation.state.reason == "not_started":
         argv = situation.part("tasks").get("argv") or ["the command"]
@@ -209,7 +209,7 @@ def not_started(situation: RunSituation) -> Iterator[Finding]:
         yield note("not-started", f"{argv[0]} could not be started: {message}", "error", next=advice)
 
 
-def own_reason(situation: RunSituation) -> Iterator[Finding]:
+def own_reason(situation: Situation) -> Iterator[Finding]:
     """Say what Cordée itself could not do."""
     found = _OWN_REASONS.get(situation.state.reason)
     if found is not None:
@@ -217,14 +217,14 @@ def own_reason(situation: RunSituation) -> Iterator[Finding]:
         yield note(situation.state.reason.replace("_", "-"), text, "error", next=found[1])
 
 
-def by_signal(situation: RunSituation) -> Iterator[Finding]:
+def by_signal(situation: Situation) -> Iterator[Finding]:
     """Say what the signal means that ended a rank."""
     found = _SIGNALS.get(_signal(situation) or "")
     if found is not None:
         yield note("signal", found[0], "error", next=found[1], signal=_signal(situation))
 
 
-def gone(situation: RunSituation) -> Iterator[Finding]:
+def gone(situation: Situation) -> Iterator[Finding]:
     """Say that the run vanished without a last word."""
     facts, state = situation.scheduler, situation.state
     if state.ended or facts.state in ("TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"):
@@ -236,7 +236,7 @@ def gone(situation: RunSituation) -> Iterator[Finding]:
     yield note("gone", text, "error", next=f"`cordee resume {situation.run}` continues it; control/*.log may say more")
 
 
-def unexplained(situation: RunSituation) -> Iterator[Finding]:
+def unexplained(situation: Situation) -> Iterator[Finding]:
     """Say what is known when no other rule knows better."""
     if situation.state.text:
         yield note("failed", situation.state.text, "error", next="see `cordee logs` and `cordee report`")

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import note
 from cordee.core.findings import Finding
 from cordee.machine.last_words import FROM_OUTSIDE
-from cordee.systems.advise.situation import RunSituation
-from cordee.systems.advise.wording import note
 
 _MOST_EVIDENCE = 300
 
@@ -255,7 +255,7 @@ def _finding(saying: OutputPattern, match: re.Match[str], line: str) -> Finding:
     return note(saying.rule, text, "error", next=saying.next, given=None if said_so in text else said_so, line=said_so)
 
 
-def said(situation: RunSituation) -> Iterator[Finding]:
+def said(situation: Situation) -> Iterator[Finding]:
     """Say what the failing rank's message, its last lines and the batch script's output mean: one cause.
 
     Resources that ran out count wherever they are named; other words count in the message first, since earlier lines

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cordee.backends import abilities
+from cordee.core.backends import abilities
 from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size

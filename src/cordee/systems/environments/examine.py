@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cordee.backends import abilities
+from cordee.core.backends import abilities
 from cordee.core.errors import CordeeError, DocumentError
 from cordee.core.findings import Finding
 from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
-from cordee.job.plan.examination import Examination, ShownPaths
+from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.plan import STEP_ENGINE
 from cordee.systems.environments.edf import Resolved
@@ -26,6 +27,7 @@ from cordee.systems.environments.node.choose import PREFERENCE, choose_engine
 from cordee.systems.environments.node.document import ContainerMount, Environment
 from cordee.systems.environments.node.engines._base import EngineError
 from cordee.systems.environments.prepare import resolve_here
+from cordee.systems.environments.step_options import step_options
 
 _KEY = "environment"
 
@@ -34,6 +36,17 @@ class EnvironmentExamination(Examination):
     """What the ranks run in."""
 
     field = "environment"
+
+    def contribute(self) -> Contribution:
+        """Return the EDF's variables where the site enters it by options that cannot say them: the job's own go before."""
+        site = self.loaded.cluster.environment
+        if site.engine != STEP_ENGINE or "{file}" in site.step_option:
+            return Contribution()
+        resolved, _ = _resolved(self.loaded, os.environ)
+        given = resolved.environment.env if resolved else {}
+        return Contribution(
+            env={name: value for name, value in given.items() if value and name not in self.loaded.job.env}
+        )
 
     def part(self, shown: Sequence[ShownPaths]) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
         """Return the environment, None where it cannot be had."""
@@ -56,6 +69,30 @@ def plan_environment(
         environ: variables that the EDF may refer to.
         shown: what ranks must see of the host: it is mounted at its own paths, read-only, where the engine is ours.
     """
+    saying, site = JobFindings(loaded), loaded.cluster.environment
+    resolved, findings = _resolved(loaded, environ)
+    if resolved is None:
+        return None, findings
+    if site.engine == STEP_ENGINE:
+        planned = _of_the_step(loaded, resolved, run_folder, saying)
+        _unmounted(resolved.environment, shown, saying)
+        return planned, [*resolved.findings, *saying.findings]
+    _mounts(loaded, resolved.environment, saying)
+    try:
+        environment = locate(resolved.environment, own_store(environ, site.store))
+        engine = _engine(loaded, environment, saying)
+    except CordeeError as error:
+        rule = "no-engine" if isinstance(error, EngineError) else error.kind
+        return None, [*resolved.findings, *saying.findings, _finding(loaded, error, rule)]
+    files = tuple(map(str, resolved.files))
+    warnings = [_placed(loaded, each) for each in image_warnings(environment)]
+    environment = with_shown(environment, shown, loaded.folder)
+    planned = model.EnvironmentPlan(engine=engine, document=environment.document(), files=files)
+    return planned, [*resolved.findings, *saying.findings, *warnings]
+
+
+def _resolved(loaded: LoadedJob, environ: Mapping[str, str]) -> tuple[Resolved | None, list[Finding]]:
+    """Return the job's environment, or None and why there is none."""
     assert loaded.job.environment
     saying, site = JobFindings(loaded), loaded.cluster.environment
     try:
@@ -77,28 +114,25 @@ def plan_environment(
         return None, [_finding(loaded, error, error.kind)]
     if resolved.refusals():
         return None, [*resolved.findings, *resolved.refusals()]
-    if site.engine == STEP_ENGINE:
-        planned = _of_the_step(loaded, resolved, run_folder, saying)
-        _unmounted(resolved.environment, shown, saying)
-        return planned, [*resolved.findings, *saying.findings]
-    _mounts(loaded, resolved.environment, saying)
-    try:
-        environment = locate(resolved.environment, own_store(environ, site.store))
-        engine = _engine(loaded, environment, saying)
-    except CordeeError as error:
-        rule = "no-engine" if isinstance(error, EngineError) else error.kind
-        return None, [*resolved.findings, *saying.findings, _finding(loaded, error, rule)]
-    files = tuple(map(str, resolved.files))
-    warnings = [_placed(loaded, each) for each in image_warnings(environment)]
-    environment = with_shown(environment, shown, loaded.folder)
-    planned = model.EnvironmentPlan(engine=engine, document=environment.document(), files=files)
-    return planned, [*resolved.findings, *saying.findings, *warnings]
+    return resolved, []
 
 
 def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying: JobFindings) -> model.EnvironmentPlan:
     """Return the plan for a site that starts agents in the environment itself, by an option of srun."""
     environment, option = resolved.environment, loaded.cluster.environment.step_option
-    option = option.replace("{file}", str(resolved.files[-1])).replace("{image}", environment.image)
+    words: list[str] = []
+    try:
+        words = step_options(option, environment, str(resolved.files[-1]))
+    except (EngineError, ValueError) as error:  # ValueError: quotes that do not end
+        given, allowed, what = (getattr(error, name, None) for name in ("given", "allowed", "next"))
+        saying.error(
+            _KEY,
+            "no-engine",
+            getattr(error, "text", f"{error} in step_option"),
+            given=given,
+            allowed=allowed,
+            next=what,
+        )
     if "environment.step_option" not in abilities(loaded.cluster.scheduler).honours:
         text = "the engine step is an option of srun, and there is no Slurm here"
         what = "name another engine in the profile"
@@ -109,7 +143,10 @@ def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying
         what = f'add "{run_folder.parent}" to `mounts`, unless the site mounts it'
         saying.warn(_KEY, "no-run-folder", text, given=str(run_folder), next=what)
     return model.EnvironmentPlan(
-        engine=STEP_ENGINE, document=environment.document(), files=tuple(map(str, resolved.files)), option=option
+        engine=STEP_ENGINE,
+        document=environment.document(),
+        files=tuple(map(str, resolved.files)),
+        option=shlex.join(words),
     )
 
 

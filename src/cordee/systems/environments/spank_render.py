@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cordee.backends import HERE
+from cordee.core.backends import HERE
 from cordee.core.documents.faults import document_error
 from cordee.core.errors import EXIT_INTERNAL, CordeeError, UsageError
 from cordee.systems.environments.images import locate

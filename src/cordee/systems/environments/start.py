@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cordee.backends import BUILT_IN, HERE
+from cordee.core.backends import BUILT_IN, HERE
 from cordee.core.documents.config_paths import profile_folders, profile_names
 from cordee.core.documents.faults import document_error
 from cordee.core.documents.files import read_toml

@@ -1,7 +1,7 @@
 """What counts as full: of each GPU model the share of a pipe and of DRAM that a well written microbenchmark reaches.
 
-Caps come from TOML files of one shape, `[model."NVIDIA H100 80GB HBM3"]` with any of the keys of the package's own
-`data/gpu-caps.toml`; what a later file says wins, key by key: the package's, the person's
+Caps come from TOML files of one shape, `[model."NVIDIA H100 80GB HBM3"]` with any of the keys of the table
+of GPUs (`cordee/core/documents/gpu_models.toml`); what a later file says wins, key by key: the package's, the person's
 `~/.config/cordee/gpu-caps.toml` (which `cordee score calibrate` writes), and the file of `--caps`.
 """
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.documents.config_paths import config_folder
+from cordee.core.documents.gpu_models import gpu_table
 from cordee.core.documents.toml_lines import error_line, find_line
 from cordee.core.errors import DocumentError
 from cordee.systems.score.result import Caps
 
-PACKAGE_FILE = Path(__file__).with_name("data") / "gpu-caps.toml"
 PIPES = ("tensor", "fp64", "fp32", "fp16")
 LINKS = ("pcie", "c2c", "nvlink")
 _CAPS = (*PIPES, "dram", "instructions")
@@ -78,14 +78,12 @@ def read_caps(path: Path | str | None = None, environ: Mapping[str, str] = os.en
     Raises:
         DocumentError: a file cannot be read or is none of caps; says the line.
     """
-    files = [PACKAGE_FILE]
     own = config_folder(environ) / "gpu-caps.toml"
-    files += [own] if own.is_file() else []
+    files = [own] if own.is_file() else []
     files += [Path(path)] if path is not None else []
     models: dict[str, dict[str, Any]] = {}
     fallback: dict[str, float] = {}
-    for file in files:
-        document = read_caps_file(file)
+    for document in (gpu_table(), *map(read_caps_file, files)):
         for model, about in document.get("model", {}).items():
             near = next((name for name in models if _plain(name) == _plain(model)), model)
             models.setdefault(near, {}).update(about)

@@ -14,8 +14,8 @@ from typing import Any
 from cordee import wire
 from cordee.control.agent.data_positions import DataPositions
 from cordee.control.agent.machine import NodeTasks
-from cordee.control.agent.slots import AllocatableGpu, Core, NodeSlots, SlotAllocator
 from cordee.core.words import signal_name
+from cordee.machine.slots import AllocatableGpu, Core, NodeSlots, SlotAllocator
 from cordee.machine.tasks import STDERR, STDOUT, Task, TaskExit
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunSampling

@@ -20,9 +20,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from cordee import wire
-from cordee.backends.node.allocation import Allocation
 from cordee.backends.slurm import BACKEND
 from cordee.control.agent.agent import Agent
+from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.lanes import Lanes
 from cordee.control.supervisor.supervisor import Supervisor
 from cordee.core.clock import clocks_of
@@ -130,7 +130,7 @@ class SimulatedPlace(Allocation):
 
 
 class _Rescue:
-    """Has the job requeued when an agent finds no supervisor any more; see `cordee.control.agent.rescue.Rescue`."""
+    """Has the job requeued when an agent finds no supervisor any more; see `cordee.backends.slurm.node.rescue.SlurmRescue`."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self._world, self._requeues = world, world.requeues

@@ -6,9 +6,9 @@ import shlex
 import time
 from typing import Any
 
-from cordee.backends.submission import Standing, Submitter
 from cordee.control.keeping import keeper_command
 from cordee.core.errors import SubmitError
+from cordee.job.submit._base import Standing, Submitter
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal

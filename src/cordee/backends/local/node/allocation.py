@@ -9,9 +9,9 @@ import time
 from typing import Any, Optional
 
 from cordee import wire
-from cordee.backends.node.allocation import Allocation
 from cordee.control.agent.identity import agent_file, alive_here, read_record
 from cordee.control.keeping import keeper_record, machine_nodes, start_keeper
+from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.starting import MemoryHeart
 from cordee.core.errors import CordeeError
 from cordee.runs.folder import RunFolder, say, write_atomically

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from typing import Any, Optional
 
-from cordee.backends.node.allocation import Allocation
-from cordee.backends.slurm.node.commands import expand_nodes, job_record, patiently
+from cordee.backends.slurm.node import job as slurm_job
+from cordee.backends.slurm.node.addresses import reachable_address
+from cordee.backends.slurm.node.commands import job_record, patiently
 from cordee.backends.slurm.node.starters import Starters
-from cordee.control.agent import allocation
-from cordee.control.agent.addresses import reachable_address
 from cordee.control.agent.identity import agent_file, alive_here, identity, on_this_host, read_record
+from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.starting import PipeHeart
 from cordee.core.errors import CordeeError
+from cordee.core.hostlist import expand_nodes
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan
@@ -38,8 +40,12 @@ _ASK_OWNER_S = 300.0
 
 
 def agent_srun(option: Optional[str]) -> list[str]:
-    """Return the srun that starts agents, with the option by which a site's own engine of containers has them begin inside."""
-    return [*AGENT_SRUN, *([option] if option else [])]
+    """Return the srun that starts agents, with the options by which a site's own engine of containers has them begin inside.
+
+    Args:
+        option: words as a shell has them.
+    """
+    return [*AGENT_SRUN, *shlex.split(option or "")]
 
 
 class SlurmAllocation(Allocation):
@@ -55,7 +61,7 @@ class SlurmAllocation(Allocation):
 
     def __init__(self, folder: RunFolder, plan: RunPlan) -> None:
         super().__init__(folder, plan)
-        here = allocation.JobStart.here()
+        here = slurm_job.JobStart.here()
         if here is None:
             raise CordeeError("a supervisor for Slurm was started outside of a job", given="no SLURM_JOB_ID")
         self._here = here

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import time
-from itertools import groupby
 from pathlib import Path
 from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
@@ -23,7 +22,6 @@ _BUSY = re.compile(
     r"transport endpoint|in standby mode|unexpected message received",
     re.IGNORECASE,
 )
-_DIGITS = "0123456789"
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w:/.-]*)=")
 ENDED_STATES = frozenset(
     [
@@ -249,66 +247,3 @@ def switches_of(*, timeout_s: float = _COMMAND_S) -> dict[str, str]:
         if words.get("SwitchName") and words.get("Nodes") and words.get("Level", "0") == "0":
             found[words["SwitchName"]] = words["Nodes"]
     return found
-
-
-def expand_nodes(nodes: str) -> list[str]:
-    """Return the names in a compressed list such as `n[1-3,07],login1`, in its order.
-
-    Raises:
-        CordeeError: the list is malformed.
-    """
-    names: list[str] = []
-    for part in _split_outside_brackets(nodes):
-        names += _expand(part, nodes)
-    return names
-
-
-def fold_nodes(names: Sequence[str]) -> str:
-    """Return a list of nodes as Slurm writes it, in the order given: `n[1-3,7],login1`."""
-    parts = []
-    for head, group in groupby(names, key=lambda name: name.rstrip(_DIGITS)):
-        ranges: list[tuple[str, str]] = []
-        for name in group:
-            digits = name[len(head) :]
-            if digits and ranges and _follows(ranges[-1][1], digits):
-                ranges[-1] = (ranges[-1][0], digits)
-            else:
-                ranges.append((digits, digits))
-        texts = [low if low == high else f"{low}-{high}" for low, high in ranges]
-        single = len(texts) == 1 and "-" not in texts[0]
-        parts.append(head + (texts[0] if single else f"[{','.join(texts)}]"))
-    return ",".join(parts)
-
-
-def _follows(last: str, digits: str) -> bool:
-    same_form = len(last) == len(digits) or not (last.startswith("0") or digits.startswith("0"))
-    return same_form and int(digits) == int(last) + 1
-
-
-def _split_outside_brackets(text: str) -> list[str]:
-    parts, depth, start = [], 0, 0
-    for index, char in enumerate(text):
-        depth += (char == "[") - (char == "]")
-        if char == "," and depth == 0:
-            parts.append(text[start:index])
-            start = index + 1
-    parts.append(text[start:])
-    return [part.strip() for part in parts if part.strip()]
-
-
-def _expand(part: str, whole: str) -> list[str]:
-    head, bracket, rest = part.partition("[")
-    if not bracket:
-        return [part]
-    inside, closing, tail = rest.partition("]")
-    if not closing:
-        raise CordeeError("a list of nodes has no closing bracket", given=whole, allowed="n[1-3,7]")
-    tails = _expand(tail, whole) if tail else [""]
-    names = []
-    for piece in inside.split(","):
-        low, dash, high = piece.partition("-")
-        if not low.isdigit() or (dash and not high.isdigit()):
-            raise CordeeError("a list of nodes has a range that is none", given=whole, allowed="n[1-3,7]")
-        for number in range(int(low), int(high if dash else low) + 1):
-            names += [f"{head}{number:0{len(low)}d}{end}" for end in tails]
-    return names

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from cordee.backends.slurm.node.commands import expand_nodes, fold_nodes
 from cordee.control.agent.world import AttemptWorld
 from cordee.core.errors import CordeeError
+from cordee.core.hostlist import expand_nodes, fold_nodes
 
 _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from cordee.backends.slurm.sbatch.left import Left
 from cordee.backends.slurm.sbatch.options import SRUN_OPTIONS, parse_options
 from cordee.backends.slurm.sbatch.shell import Command, array_words, chains, read_commands
 from cordee.backends.slurm.sbatch.variables import Variables, assignment, plain_text, unquoted
+from cordee.job.conversion import Left
 
 SETS = "Cordée sets these for every rank"
 OF_RANKS = "made of variables that only a rank has: filled in where `run` uses it"

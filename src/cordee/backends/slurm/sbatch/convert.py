@@ -4,56 +4,24 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cordee.backends.slurm.sbatch.body import ScriptBody, read_body
 from cordee.backends.slurm.sbatch.directives import read_directives
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch, command_of, dropped_options, read_launch
 from cordee.backends.slurm.sbatch.layout import AskedLayout, exported, need_keys, read_layout, stop_keys, with_step
-from cordee.backends.slurm.sbatch.left import Left
 from cordee.backends.slurm.sbatch.options import last_values
 from cordee.backends.slurm.sbatch.shell import Command
 from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, unquoted
 from cordee.core.documents.faults import fault_error
 from cordee.core.errors import DocumentError
+from cordee.job.conversion import Conversion, Left
 
 LARGEST_BYTES = 256 << 10
 _OF_RANKS = {"SLURM_PROCID": "$RANK", "SLURM_NODEID": "$GROUP_RANK", "SLURM_LOCALID": "$LOCAL_RANK"}
 _UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[1-9])\b")
 _MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
 _OTHER_COMMAND = "one run has one command: this one may be a run of its own"
-
-
-@dataclass
-class Conversion:
-    """What the document says.
-
-    Attributes:
-        directives: how many options the `#SBATCH` lines gave.
-        mpi: srun's kind of MPI, None when the script leaves it to the site.
-        run: the command, None when the script shows none.
-        environment: an EDF's name or path.
-        script: the Python script in it.
-        need, checkpoint, restart: keys of these tables.
-        left: what is not carried over, by line.
-    """
-
-    name: str | None = None
-    directives: int = 0
-    script: str | None = None
-    run: str | list[str] | None = None
-    launch: str = "fork"
-    mpi: str | None = None
-    environment: str | None = None
-    setup: list[str] = field(default_factory=list)
-    env: dict[str, str] = field(default_factory=dict)
-    need: dict[str, Any] = field(default_factory=dict)
-    options: list[str] = field(default_factory=list)
-    checkpoint: dict[str, str] = field(default_factory=dict)
-    restart: dict[str, int] = field(default_factory=dict)
-    left: list[Left] = field(default_factory=list)
 
 
 def read_text(path: Path) -> str:

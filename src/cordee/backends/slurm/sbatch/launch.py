@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from cordee.backends.slurm.sbatch.body import FOR_SRUN, PRINTS, RANK_NAMES, SETS, is_of_ranks, kind_of, read_body
-from cordee.backends.slurm.sbatch.left import Left
 from cordee.backends.slurm.sbatch.options import (
     CARRY,
     DROP,
@@ -26,6 +25,7 @@ from cordee.backends.slurm.sbatch.options import (
 )
 from cordee.backends.slurm.sbatch.shell import Command, read_commands
 from cordee.backends.slurm.sbatch.variables import Variables, assignment, needs_shell, plain_text, unquoted
+from cordee.job.conversion import Left
 
 _TORCHRUN = (
     "nnodes= nproc-per-node= rdzv-backend= rdzv-endpoint= rdzv-id= rdzv-conf= max-restarts= monitor-interval= "

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch
-from cordee.backends.slurm.sbatch.left import Left
 from cordee.backends.slurm.sbatch.options import CARRY, LAYOUT, GivenOption, last_values, long_form
 from cordee.backends.slurm.sbatch.values import (
     duration_text,
@@ -20,6 +19,7 @@ from cordee.backends.slurm.sbatch.values import (
     read_time,
     size_text,
 )
+from cordee.job.conversion import Left
 
 _TEXTS = ("account", "partition", "qos", "constraint", "reservation")
 _COUNTS = ("ntasks", "ntasks-per-node", "ntasks-per-gpu", "cpus-per-task", "cpus-per-gpu")

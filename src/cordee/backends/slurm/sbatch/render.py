@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cordee.backends.slurm.sbatch.convert import Conversion
-from cordee.backends.slurm.sbatch.left import Left
 from cordee.core.documents.toml_text import quoted
+from cordee.job.conversion import Conversion, Left
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cordee.backends import HERE
 from cordee.backends.slurm.node.commands import SlurmError
 from cordee.backends.slurm.site.ask import ask_slurm
 from cordee.backends.slurm.site.values import site_values
+from cordee.core.backends import HERE
 from cordee.core.documents.config_paths import profile_names
 from cordee.core.errors import CordeeError, UsageError
 

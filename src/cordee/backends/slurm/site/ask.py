@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cordee.backends.slurm.node.commands import SlurmError, expand_nodes, patiently, run_command
+from cordee.backends.slurm.node.commands import SlurmError, patiently, run_command
 from cordee.core.documents.config_paths import cache_folder
 from cordee.core.errors import CordeeError
+from cordee.core.hostlist import expand_nodes
 
 KEPT_S = 60.0
 ACCOUNTING_KEPT_S = 600.0

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cordee.backends import HERE
 from cordee.backends.slurm.node.commands import SlurmError, parse_records, run_command
 from cordee.backends.slurm.site import no_slurm
 from cordee.backends.slurm.site.ask import Answers, ask_slurm
 from cordee.backends.slurm.site.draft import draft_text
 from cordee.backends.slurm.site.values import accounts_of, config_of, duration_of, qos_of, site_values
+from cordee.core.backends import HERE
 from cordee.core.documents.config_paths import profile_folders
 from cordee.core.documents.fields import NAME_FORMS, is_name
 from cordee.core.errors import UsageError

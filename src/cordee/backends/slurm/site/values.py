@@ -7,9 +7,10 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from cordee.backends.slurm.node.commands import expand_nodes, parse_records
+from cordee.backends.slurm.node.commands import parse_records
 from cordee.backends.slurm.site.ask import Answers
 from cordee.core.errors import CordeeError
+from cordee.core.hostlist import expand_nodes
 from cordee.core.units import parse_duration
 
 _ENDLESS = frozenset(["", "UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", "-1"])

@@ -65,15 +65,15 @@ def _samples() -> list[ReportDataSet]:
 
 
 def _facts() -> list[ReportDataSet]:
-    from cordee.control.agent import rank_layout as placing
     from cordee.control.agent.rank_facts import RankFacts
+    from cordee.telemetry.node.places import place_fact
     from cordee.telemetry.node.record.sampler import NodeRecorder
     from cordee.telemetry.node.samplers.host import node_sampler
 
     keys = {
         "gpu": list[str](),
         "node": _keys_of([node_sampler]),
-        "rank": _keys_of([RankFacts.begin, NodeRecorder._rank_facts, placing._fact]),
+        "rank": _keys_of([RankFacts.begin, NodeRecorder._rank_facts, place_fact]),
     }
     return [
         ReportDataSet(

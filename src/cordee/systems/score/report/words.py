@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from cordee.backends.slurm.node.commands import fold_nodes
 from cordee.core.draw.clean import one_line, ranges
+from cordee.core.hostlist import fold_nodes
 from cordee.core.units import format_duration, format_size, utc_text
 from cordee.systems.score.report.collect import Collected
 from cordee.systems.score.result import UNKNOWN, Saturation, ScorePart, ScoreShares

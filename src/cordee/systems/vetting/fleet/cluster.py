@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from cordee.backends.slurm.node.commands import SlurmError, expand_nodes, parse_records, run_command
+from cordee.backends.slurm.node.commands import SlurmError, parse_records, run_command
+from cordee.core.hostlist import expand_nodes
 
 _SUFFIXES = "*~#!%$@^-"
 _DRAINED = frozenset(["DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"])

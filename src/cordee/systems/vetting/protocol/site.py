@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cordee.backends import BUILT_IN, HERE, backend
+from cordee.core.backends import BUILT_IN, HERE, backend
 from cordee.core.documents.config_paths import config_folder, profile_folders, profile_names
 from cordee.core.documents.faults import ValuePlace, document_error, fault_error, findings_of
 from cordee.core.documents.files import read_text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from cordee.backends.slurm.node.commands import fold_nodes
 from cordee.core.draw.pages import page_environment
+from cordee.core.hostlist import fold_nodes
 from cordee.systems.vetting.node.judge.table import pair_words
 from cordee.systems.vetting.report.vetted import document_of, remarks, vetting_view
 from cordee.telemetry.shown.section import Section

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from cordee.backends.slurm.node.commands import fold_nodes
 from cordee.core.draw.charts import framed, text_of
+from cordee.core.hostlist import fold_nodes
 
 STATUSES = ("pass", "warn", "fail", "unknown", "skip")
 MARKS = {"pass": "", "warn": "!", "fail": "×", "unknown": "?", "skip": "–"}

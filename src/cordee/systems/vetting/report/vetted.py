@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from cordee.backends.slurm.node.commands import fold_nodes
 from cordee.core.draw.charts import framed, text_of
+from cordee.core.hostlist import fold_nodes
 from cordee.core.units import natural
 from cordee.runs.state import RunState
 from cordee.systems.vetting.node.judge.table import columns, line, name_of, reasons

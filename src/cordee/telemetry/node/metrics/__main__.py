@@ -14,13 +14,13 @@ import time
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
-from cordee.control.agent.rank_facts import read_ranks
 from cordee.telemetry.node.logged_names import GROUP
 from cordee.telemetry.node.metrics.otlp import Batch
 from cordee.telemetry.node.metrics.points import PointSeries, Recorded
 from cordee.telemetry.node.metrics.receiver import Receiver
 from cordee.telemetry.node.metrics.scraping import PATIENCE_S, Scraping
 from cordee.telemetry.node.metrics.streams import Streams
+from cordee.telemetry.node.ranks_file import read_ranks
 from cordee.telemetry.node.samplers.told import ToldFacts
 
 RANK_ATTRIBUTE = "cordee.rank"

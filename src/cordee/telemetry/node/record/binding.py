@@ -20,10 +20,10 @@ def bind_near_gpu(environ: Mapping[str, str], root: str = "/") -> str:
     Args:
         root: where /proc, /sys and /dev are seen.
     """
-    from cordee.control.agent.inventory import read_slots
-    from cordee.control.agent.slots import SlotAllocator
     from cordee.core.errors import CordeeError
+    from cordee.machine.inventory import read_slots
     from cordee.machine.presence import gpu_variables
+    from cordee.machine.slots import SlotAllocator
     from cordee.telemetry.node.samplers.gpu.attribution import of_rank
 
     seen = _seen(root)

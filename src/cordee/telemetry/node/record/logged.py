@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Optional
 
-from cordee.control.agent.rank_layout import split_places
 from cordee.telemetry.node.blocklog import encode_events
 from cordee.telemetry.node.name_cap import NameCap
+from cordee.telemetry.node.places import split_places
 from cordee.telemetry.node.record.meeting import Registration
 from cordee.wire.channel import ChannelReader
 

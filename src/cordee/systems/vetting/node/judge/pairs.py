@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Iterable, NamedTuple, Optional
 
-from cordee.backends.slurm.node.commands import expand_nodes
 from cordee.core.errors import CordeeError
+from cordee.core.hostlist import expand_nodes
 from cordee.core.stats import quantile
 from cordee.systems.vetting.node.judge.matching import (
     Pair,

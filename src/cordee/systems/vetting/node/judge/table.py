@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, NamedTuple
 
-from cordee.backends.slurm.node.commands import fold_nodes
+from cordee.core.hostlist import fold_nodes
 
 COLUMNS = 110
 _MOST_ROWS = 24

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Mapping, Optional
 
-from cordee.backends.slurm.node.commands import expand_nodes
-from cordee.control.agent.addresses import reachable_address
+from cordee.backends.slurm.node.addresses import reachable_address
 from cordee.core.errors import CordeeError, UsageError
+from cordee.core.hostlist import expand_nodes
 
 MOST_CANDIDATES = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")

@@ -8,8 +8,8 @@ import shlex
 from pathlib import Path
 from typing import Any, Optional, Union
 
-from cordee.backends.slurm.node.commands import fold_nodes
 from cordee.core.errors import EXIT_ABORT, EXIT_DONE, EXIT_EXCLUDE, CordeeError
+from cordee.core.hostlist import fold_nodes
 from cordee.runs.folder import write_atomically
 
 CODES = {"continue": EXIT_DONE, "exclude": EXIT_EXCLUDE, "abort": EXIT_ABORT}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from cordee.systems.environments.node.document import Environment, environment_o
 from cordee.systems.environments.node.engines import ENGINES
 from cordee.systems.environments.node.engines._base import Engine, MissingCapability
 
-from .conftest import HEAD, Make
+from ...job.plan.conftest import HEAD, Make
 
 
 class Able(Engine):
@@ -192,6 +193,53 @@ def test_a_site_whose_engine_is_an_option_of_srun_gives_it_to_the_agents(site: M
     assert only(findings, "no-run-folder").given == f"{tmp_path}/runs/a-1"
     script = batch_script(RunFolder(tmp_path / "runs/a-1"), plan.document())
     assert "'--container-image=nvcr.io#nvidia/pytorch:25.01' --nodes=" in script
+
+
+PYXIS = (
+    "--container-image={image} --container-mounts={mounts} --container-workdir={workdir} --{writable} --{entrypoint}"
+)
+
+
+def test_pyxis_is_given_an_option_for_each_word_and_ranks_get_the_variables(site: Make, tmp_path: Path) -> None:
+    mounts = f'mounts = ["{tmp_path}:{tmp_path}", "/a b:/in:ro"]\n'
+    write_edf(
+        tmp_path / "job/env.toml",
+        f'image = "nvcr.io#nvidia/pytorch:25.01"\n{mounts}[env]\nTOKEN = "s3cret word"\nLEVEL = "3"\n',
+    )
+    profile = SITE + f'[environment]\nengine = "step"\nstep_option = "{PYXIS}"\n'
+    _, plan, findings = site("nodes = 2", profile, 'environment = "env.toml"\n[env]\nLEVEL = "4"\n')
+    assert not [finding for finding in findings if finding.severity == "error"]
+    script = batch_script(RunFolder(tmp_path / "runs/a-1"), plan.document())
+    line = next(line for line in script.splitlines() if "--container-image" in line)
+    assert [word for word in shlex.split(line.rstrip("\\")) if "container-" in word] == [
+        "--container-image=nvcr.io#nvidia/pytorch:25.01",
+        f"--container-mounts={tmp_path}:{tmp_path},/a b:/in:ro",
+        "--container-writable",
+        "--no-container-entrypoint",
+    ]
+    assert plan.step.tasks.env == {"LEVEL": "4", "TOKEN": "s3cret word"}
+    assert "s3cret" not in script
+
+
+@pytest.mark.parametrize(
+    ("edf", "option", "word"),
+    [
+        ('devices = ["/dev/fuse"]\n', PYXIS, "devices"),
+        ('[annotations]\n"com.hooks.cxi.enabled" = "true"\n', PYXIS, "annotations"),
+        ('[env]\nHOME = ""\n', PYXIS, "unset"),
+        ('workdir = "/work"\n', "--uenv={image}", "workdir"),
+        ("", "--image={picture}", "places that are not known"),
+        ("", "--image='{image}", "step_option"),
+    ],
+)
+def test_what_the_site_s_option_cannot_say_is_refused_before_anything_is_submitted(
+    site: Make, tmp_path: Path, edf: str, option: str, word: str
+) -> None:
+    write_edf(tmp_path / "job/env.toml", f'image = "nvcr.io#nvidia/pytorch:25.01"\n{edf}')
+    profile = SITE + f'[environment]\nengine = "step"\nstep_option = "{option}"\n'
+    found = only(site("nodes = 2", profile, 'environment = "env.toml"\n')[2], "no-engine")
+    assert found.severity == "error"
+    assert word in found.text
 
 
 @pytest.mark.parametrize("mounted", [False, True])

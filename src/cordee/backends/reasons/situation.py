@@ -45,7 +45,7 @@ class DiskFacts:
 
 
 @dataclass(frozen=True)
-class RunSituation:
+class Situation:
     """Everything that a rule may look at.
 
     Attributes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Collection
 
-from cordee.control.agent.slots import AllocatableGpu, Core, NodeSlots
 from cordee.machine import sysfs
 from cordee.machine.affinity import gpu_addresses, near, numa_nodes
 from cordee.machine.memory import MemorySource
+from cordee.machine.slots import AllocatableGpu, Core, NodeSlots
 
 
 def read_slots(root: str = "/") -> NodeSlots:

@@ -8,7 +8,7 @@ from pathlib import Path
 from cordee.job.plan.render import render_plan
 from cordee.job.submit.prepare import create_run, prepare
 
-from .conftest import HEAD, Make
+from ....job.plan.conftest import HEAD, Make
 
 PROTOCOL = """\
 # what we look at

@@ -6,8 +6,13 @@ import pytest
 
 from cordee.systems.environments.node.document import ContainerMount, Environment
 from cordee.systems.environments.node.engines._base import EngineError
-from cordee.systems.environments.node.engines.step import EDF_OPTION, PYXIS_OPTIONS, UENV_OPTION, step_options
+from cordee.systems.environments.step_options import step_options
 
+EDF_OPTION = "--environment={file}"
+PYXIS_OPTIONS = (
+    "--container-image={image} --container-mounts={mounts} --container-workdir={workdir} --{writable} --{entrypoint}"
+)
+UENV_OPTION = "--uenv={image}"
 IMAGE = Environment("e", "nvcr.io#nvidia/pytorch:24.01-py3")
 FULL = Environment(
     "e",
@@ -32,7 +37,6 @@ def test_pyxis_is_told_in_its_own_words_and_no_value_is_shown():
         "--container-workdir=/work",
         "--container-readonly",
         "--container-entrypoint",
-        "--container-env=TOKEN,LEVEL",
     ]
     assert step_options(PYXIS_OPTIONS, IMAGE) == [
         "--container-image=nvcr.io#nvidia/pytorch:24.01-py3",
@@ -53,6 +57,8 @@ def test_what_an_option_cannot_say_is_named():
     with pytest.raises(EngineError) as caught:
         step_options(UENV_OPTION, FULL)
     assert all(word in caught.value.text for word in ("mounts", "workdir", "writable", "entrypoint"))
+    with pytest.raises(EngineError, match="to be unset"):
+        step_options(PYXIS_OPTIONS, Environment("e", "x", env={"HOME": ""}))
     with pytest.raises(EngineError, match="devices, annotations"):
         step_options(PYXIS_OPTIONS, Environment("e", "x", devices=("/dev/fuse",), annotations={"a": "b"}))
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cordee.backends import backend, load
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import Rule, note
+from cordee.core.backends import backend
 from cordee.core.errors import SubmitError
 from cordee.core.findings import Finding
+from cordee.core.parts import load
 from cordee.core.units import format_duration, utc_text
-from cordee.systems.advise.situation import RunSituation
-from cordee.systems.advise.wording import Rule, note
 
 _SOON_S = 60.0
 
@@ -34,11 +35,11 @@ class Reasons:
     """
 
     waiting: tuple[Rule, ...]
-    meaning: Callable[[RunSituation], Meaning]
+    meaning: Callable[[Situation], Meaning]
     refusal: Callable[[str, Mapping[str, Any]], Finding | None]
 
 
-def reasons_of(situation: RunSituation) -> Reasons:
+def reasons_of(situation: Situation) -> Reasons:
     """Return what the back end of a run knows of why jobs wait and end."""
     try:
         named = backend(situation.backend).reasons
@@ -50,13 +51,13 @@ def reasons_of(situation: RunSituation) -> Reasons:
     return found
 
 
-def in_its_words(situation: RunSituation) -> Iterator[Finding]:
+def in_its_words(situation: Situation) -> Iterator[Finding]:
     """Pass on the reason that the place gives."""
     if situation.scheduler.reason:
         yield note("waits", situation.scheduler.reason, "info", reason=situation.scheduler.reason)
 
 
-def not_known_to_the_scheduler(situation: RunSituation) -> Iterator[Finding]:
+def not_known_to_the_scheduler(situation: Situation) -> Iterator[Finding]:
     """Say so when a run waits and the scheduler has no job of it."""
     facts = situation.scheduler
     if facts.job is None and not facts.state:
@@ -67,7 +68,7 @@ def not_known_to_the_scheduler(situation: RunSituation) -> Iterator[Finding]:
             yield note("no-job", text, "error", next=f"`cordee resume {situation.run}` submits it again")
 
 
-def expected_start(situation: RunSituation) -> Iterator[Finding]:
+def expected_start(situation: Situation) -> Iterator[Finding]:
     """Say when the scheduler expects to start it."""
     facts = situation.scheduler
     if facts.starts_at is None:
@@ -78,7 +79,7 @@ def expected_start(situation: RunSituation) -> Iterator[Finding]:
     yield note("expected-start", text, "info", starts_at=facts.starts_at)
 
 
-def _in_its_words(situation: RunSituation) -> Meaning:
+def _in_its_words(situation: Situation) -> Meaning:
     state = situation.scheduler.state.casefold().replace("_", " ")
     reason = f": {situation.scheduler.reason}" if situation.scheduler.reason else ""
     return Meaning(f"its job ended ({state}){reason}", f"`cordee resume {situation.run}` continues it")

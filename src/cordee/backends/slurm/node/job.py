@@ -10,13 +10,13 @@ from typing import Any, Mapping, Optional
 from cordee.backends.slurm.node.commands import (
     COMMENT_PREFIX,
     SlurmError,
-    expand_nodes,
     job_record,
     parse_records,
     patiently,
     run_command,
     submit_once,
 )
+from cordee.core.hostlist import expand_nodes
 from cordee.runs.folder import RunFolder, say
 
 SCRIPT_NAME = "job.sbatch"

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee import wire
-from cordee.backends import backend_on_node, load
 from cordee.control.agent.identity import alive_here, identity
+from cordee.core.backends import backend_on_node
 from cordee.core.errors import CordeeError
+from cordee.core.parts import load
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan
 from cordee.runs.state import RunState

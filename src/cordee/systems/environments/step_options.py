@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Optional
 
 from cordee.systems.environments.node.document import SQUASHFS_FLAG, Environment
 from cordee.systems.environments.node.engines._base import EngineError
 
-# The site's own engine reads the EDF, whatever is in it.
-EDF_OPTION = "--environment={file}"
-# pyxis (NVIDIA), whose options say in words of their own what an EDF does.
-PYXIS_OPTIONS = (
-    "--container-image={image} --container-mounts={mounts} --container-workdir={workdir} --{writable} --{entrypoint}"
-    " --container-env={env}"
-)
-UENV_OPTION = "--uenv={image}"
-PLACES = ("file", "image", "mounts", "workdir", "writable", "entrypoint", "env")
+PLACES = ("file", "image", "mounts", "workdir", "writable", "entrypoint")
 _PLACE = re.compile(r"\{([^{}]*)\}")
 
 
 def step_options(template: str, environment: Environment, file: str = "") -> list[str]:
     """Return the options of srun that start a step in an environment.
 
-    Words of the template for which the environment says nothing are left out. Variables of the EDF are not among the
-    options' values, which everybody can read: whoever starts the step exports them, `{env}` is their names.
+    Words of the template for which the environment says nothing are left out. Variables are not said by options, which
+    everybody can read: agents set them, inside.
 
     Args:
         template: options with the places `{file}` (the EDF), `{image}`, `{mounts}` (`SOURCE:TARGET[:FLAGS]` with commas),
-            `{workdir}`, `{env}` (names with commas), `{writable}` (`container-writable` or `container-readonly`) and
+            `{workdir}`, `{writable}` (`container-writable` or `container-readonly`) and
             `{entrypoint}` (`container-entrypoint` or `no-container-entrypoint`).
         environment: resolved; its root is the site's affair.
         file: the path of the EDF.
@@ -51,13 +42,12 @@ def step_options(template: str, environment: Environment, file: str = "") -> lis
         "workdir": environment.workdir,
         "writable": "container-writable" if environment.writable else "container-readonly",
         "entrypoint": "container-entrypoint" if environment.entrypoint else "no-container-entrypoint",
-        "env": ",".join(environment.env),
     }
     filled = [_filled(word, values) for word in words]
     return [word for word in filled if word is not None]
 
 
-def _filled(word: str, values: dict[str, Optional[str]]) -> Optional[str]:
+def _filled(word: str, values: dict[str, str | None]) -> str | None:
     if not all(values[name] for name in _PLACE.findall(word)):
         return None
     return _PLACE.sub(lambda found: values[found.group(1)] or "", word)
@@ -73,13 +63,14 @@ def _refuse_unsaid(environment: Environment, places: set[str], template: str) ->
         "entrypoint": environment.entrypoint,
         "devices": bool(environment.devices),
         "annotations": bool(environment.annotations),
+        "variables that are to be unset": "" in environment.env.values(),
     }
     unsaid = [name for name, wanted in asked.items() if wanted and name not in places]
     if unsaid:
         raise EngineError(
             f"the site's option of srun cannot say what this environment has: {', '.join(unsaid)}",
             given=template,
-            next="take it out of the EDF, give the option a place for it, or take another engine: --engine namespace",
+            next="take it out of the EDF, or give the profile's step_option a place for it",
         )
 
 
@@ -89,7 +80,7 @@ def _mounts(environment: Environment) -> str:
             raise EngineError(
                 "the site's option of srun cannot say this mount",
                 given=":".join([mount.source, mount.target, "+".join(mount.flags)]),
-                next="take it out of the EDF, or take another engine: --engine namespace",
+                next="take it out of the EDF, or name another engine in the profile",
             )
     parts = [
         [mount.source, mount.target, *(["+".join(mount.flags)] if mount.flags else [])] for mount in environment.mounts

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cordee.control.agent import inventory
-from cordee.control.agent.inventory import read_slots
-from cordee.control.agent.slots import AllocatableGpu, CannotGive, Core, Instance, NodeSlots, SlotAllocator
+from cordee.machine import inventory
 from cordee.machine.affinity import range_list
+from cordee.machine.inventory import read_slots
+from cordee.machine.slots import AllocatableGpu, CannotGive, Core, Instance, NodeSlots, SlotAllocator
 
 GIB = 1 << 30
 

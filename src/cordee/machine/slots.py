@@ -1,6 +1,6 @@
 """What a node has for tasks, and the one allocator that gives parts of it and takes them back.
 
-Nothing here looks at a machine: see `cordee.control.agent.inventory`. Same questions in the same order have the same answers.
+Nothing here looks at a machine: see `cordee.machine.inventory`. Same questions in the same order have the same answers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple, Optional, Seq
 
 from cordee.core.errors import CordeeError
 from cordee.machine.affinity import range_list
-from cordee.wire import messages
 
 
 class Core(NamedTuple):
@@ -49,7 +48,7 @@ class NodeSlots(NamedTuple):
     memory_bytes: int = 0
 
 
-class GivenSlots(NamedTuple):
+class Given(NamedTuple):
     """What a task was given.
 
     Attributes:
@@ -64,7 +63,7 @@ class GivenSlots(NamedTuple):
     words: str = "not bound"
 
 
-NOTHING_GIVEN = GivenSlots()
+NOTHING_GIVEN = Given()
 
 
 class CannotGive(CordeeError):
@@ -84,7 +83,7 @@ class SlotAllocator:
     def __init__(self, look: Callable[[], NodeSlots]) -> None:
         self._look = look
         self._told: dict[str, dict[str, Any]] = {}
-        self._held: dict[str, GivenSlots] = {}
+        self._held: dict[str, Given] = {}
         self.look_again()
 
     def look_again(self) -> None:
@@ -98,24 +97,7 @@ class SlotAllocator:
             self._told.setdefault(uuid, {}).update(about)
         self.has = self.has._replace(gpus=tuple(_detailed(gpu, self._told) for gpu in self.has.gpus))
 
-    def as_told(self) -> messages.Slots:
-        """Return what there is in the words of `hello`."""
-        nodes = {core.numa: [other for other in self.has.cores if other.numa == core.numa] for core in self.has.cores}
-        return messages.Slots(
-            tuple(messages.CoreSlots(node, len(cores), range_list(_union(cores))) for node, cores in nodes.items()),
-            tuple(
-                messages.GpuSlot(
-                    gpu.name,
-                    range_list(gpu.near),
-                    gpu.memory_bytes,
-                    tuple(messages.InstanceSlot(*part) for part in gpu.instances),
-                )
-                for gpu in self.has.gpus
-            ),
-            self.has.memory_bytes,
-        )
-
-    def give(self, asks: Mapping[str, tuple[str, ...]]) -> dict[str, GivenSlots]:
+    def give(self, asks: Mapping[str, tuple[str, ...]]) -> dict[str, Given]:
         """Give tasks, by name, the GPUs, or UUIDs of instances, that they ask for, and cores near them: to all of them, or none.
 
         Who asks at once for the same GPU shares it. Tasks share the cores near their GPUs by whole ones, as equal in number
@@ -158,10 +140,10 @@ class SlotAllocator:
             if holder is not None:
                 raise CannotGive(f"{name} asks for a GPU that {holder} holds", given=asked, next=f"end {holder} first")
 
-    def _given(self, asks: Mapping[str, tuple[str, ...]]) -> dict[str, GivenSlots]:
+    def _given(self, asks: Mapping[str, tuple[str, ...]]) -> dict[str, Given]:
         """Return what each task gets."""
         taken: set[int] = {cpu for given in self._held.values() for cpu in given.cpus or ()}
-        found: dict[str, GivenSlots] = {}
+        found: dict[str, Given] = {}
         sharing: dict[frozenset[int], list[str]] = {}
         for name, gpus in asks.items():
             near = frozenset().union(*(self._near(asked) for asked in gpus))
@@ -169,16 +151,16 @@ class SlotAllocator:
                 sharing.setdefault(near, []).append(name)
             elif gpus:
                 words = "not bound: the kernel names no CPUs near its GPU that it may use"
-                found[name] = GivenSlots(gpus=gpus, words=words)
+                found[name] = Given(gpus=gpus, words=words)
             else:
-                found[name] = GivenSlots(words="not bound: its GPU is not known")
+                found[name] = Given(words="not bound: its GPU is not known")
         for near in sorted(sharing, key=len):
             names = sharing[near]
             parts = _parts(self._cores(near - taken), len(names))
             how = f", shared by {len(names)} ranks" if not parts and len(names) > 1 else ""
             for name, part in zip(names, parts or [near] * len(names)):
                 words = f"near GPU {self._addresses(asks[name])}: {self._where(near)}, CPUs {range_list(part)}{how}"
-                found[name] = GivenSlots(part, asks[name], len(self._cores(part)) if parts else 1, words)
+                found[name] = Given(part, asks[name], len(self._cores(part)) if parts else 1, words)
                 taken |= part
         return {name: found[name] for name in asks}
 
@@ -207,7 +189,7 @@ def _parts(cores: Sequence[frozenset[int]], count: int) -> list[frozenset[int]]:
     return [frozenset().union(*cores[first:stop]) for first, stop in zip(cuts, cuts[1:])]
 
 
-def _union(cores: Sequence[Core]) -> frozenset[int]:
+def union_of(cores: Sequence[Core]) -> frozenset[int]:
     return frozenset().union(*(core.cpus for core in cores))
 
 

@@ -19,7 +19,7 @@ from cordee.systems.data.node.shards.index import Shard, write_index
 from cordee.systems.environments.examine import with_shown
 from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
 
-from .conftest import HEAD, Make
+from ...job.plan.conftest import HEAD, Make
 
 SLURM = 'name = "alps"\nscheduler = "slurm"\n'
 

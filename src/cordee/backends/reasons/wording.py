@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from cordee.backends.reasons.situation import Situation
 from cordee.core.findings import Finding
-from cordee.systems.advise.situation import RunSituation
 
-Rule = Callable[[RunSituation], Iterable[Finding]]
+Rule = Callable[[Situation], Iterable[Finding]]
 
 
 def note(
@@ -54,7 +54,7 @@ def size_value(size_bytes: float, *, up: bool = False) -> str:
     return f"{-int(-size_bytes // unit) if up else int(size_bytes // unit)}{name}"
 
 
-def filled(text: str, situation: RunSituation) -> str:
+def filled(text: str, situation: Situation) -> str:
     """Return a sentence of the tables with the job's facts in it."""
     facts = situation.scheduler
     values = {

@@ -12,11 +12,11 @@ from functools import lru_cache
 
 import pytest
 
+from cordee.backends.slurm.node import rescue
 from cordee.backends.slurm.node.commands import SlurmError
-from cordee.control.agent import rescue
-from cordee.control.agent.allocation import JobStart
+from cordee.backends.slurm.node.job import JobStart
+from cordee.backends.slurm.node.rescue import SlurmRescue, claim_node
 from cordee.control.agent.identity import agent_file, identity, read_record
-from cordee.control.agent.rescue import Rescue, claim_node
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter
@@ -117,7 +117,7 @@ def test_a_run_is_brought_back_only_when_nobody_else_does(folder, monkeypatch, a
     here = Fated("7", 0, "n1")
     monkeypatch.setattr(Fated, "word", word)
     monkeypatch.setattr(Fated, "asked", [])
-    lost = Rescue(folder, PLAN, here)
+    lost = SlurmRescue(folder, PLAN, here)
     asyncio.run(lost.orphaned() if act == "orphaned" else lost.terminated(led))
     assert here.asked == asked
 
@@ -130,7 +130,7 @@ def test_a_controller_that_does_not_answer_is_asked_again(folder, monkeypatch):
     answers = iter(["unknown", "unknown", "running"])
     monkeypatch.setattr(Fated, "fate", lambda self: next(answers))
     here = Fated("7", 0, "n1")
-    asyncio.run(Rescue(folder, PLAN, here).orphaned())
+    asyncio.run(SlurmRescue(folder, PLAN, here).orphaned())
     assert here.asked == ["requeue"]
 
 
@@ -140,7 +140,7 @@ def test_a_run_that_has_ended_stays_ended(folder, monkeypatch):
     here = Fated("7", 0, "n1")
     monkeypatch.setattr(Fated, "word", "killed")
     monkeypatch.setattr(Fated, "asked", [])
-    asyncio.run(Rescue(folder, PLAN, here).terminated(led))
+    asyncio.run(SlurmRescue(folder, PLAN, here).terminated(led))
     assert here.asked == []
 
 
@@ -164,21 +164,21 @@ def says(monkeypatch, *words: str) -> None:
 def test_an_agent_that_is_told_to_end_asks_until_the_controller_knows_why(folder, monkeypatch, word):
     hurried(monkeypatch)
     says(monkeypatch, *[word] * 9, "killed")  # for longer than a minute, or a busy controller's answers
-    asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).terminated(unled))
+    asyncio.run(SlurmRescue(folder, PLAN, Fated("7", 0, "n1")).terminated(unled))
     assert Fated.asked == ["requeue"]
 
 
 def test_a_job_that_runs_on_with_its_supervisor_loses_an_agent_that_is_told_to_end(folder, monkeypatch):
     hurried(monkeypatch)
     says(monkeypatch, "running")
-    asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).terminated(led))
+    asyncio.run(SlurmRescue(folder, PLAN, Fated("7", 0, "n1")).terminated(led))
     assert Fated.asked == []
 
 
 def test_an_agent_far_down_brings_the_run_back_when_those_before_it_are_gone(folder, monkeypatch):
     hurried(monkeypatch)
     says(monkeypatch, "killed")
-    asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n8")).terminated(unled))
+    asyncio.run(SlurmRescue(folder, PLAN, Fated("7", 0, "n8")).terminated(unled))
     assert Fated.asked == ["requeue"]
 
 
@@ -198,7 +198,9 @@ def test_of_many_agents_that_are_told_to_end_few_ask_and_one_brings_the_run_back
             return {"how": how, "job": self.job}
 
     async def wait() -> None:
-        await asyncio.gather(*(Rescue(folder, PLAN, Counted("7", 0, f"n{i}")).terminated(unled) for i in range(100)))
+        await asyncio.gather(
+            *(SlurmRescue(folder, PLAN, Counted("7", 0, f"n{i}")).terminated(unled) for i in range(100))
+        )
 
     asyncio.run(wait())
     assert 1 <= len(brought) <= 3  # those who ask at the same moment: a second requeue finds the first one done
@@ -217,9 +219,9 @@ def test_what_slurm_refuses_once_is_tried_again(folder, monkeypatch):
         return {"how": how, "job": self.job}
 
     monkeypatch.setattr(Fated, "go_on", go_on)
-    asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).orphaned())
+    asyncio.run(SlurmRescue(folder, PLAN, Fated("7", 0, "n1")).orphaned())
     says(monkeypatch, "killed")
-    asyncio.run(Rescue(folder, PLAN, Fated("8", 0, "n1")).terminated(unled))
+    asyncio.run(SlurmRescue(folder, PLAN, Fated("8", 0, "n1")).terminated(unled))
     assert len(tries) == 4
 
 
@@ -235,7 +237,7 @@ def test_a_job_whose_next_one_waits_for_it_is_cancelled_until_it_ends(folder, mo
             raise SlurmError(["scancel"], "Munge encode failed")
 
     monkeypatch.setattr(Fated, "cancel", cancel)
-    asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).orphaned())
+    asyncio.run(SlurmRescue(folder, PLAN, Fated("7", 0, "n1")).orphaned())
     assert cancelled == ["7", "7"]
 
 
@@ -245,20 +247,20 @@ def test_a_job_whose_next_one_waits_for_it_is_cancelled_until_it_ends(folder, mo
 def test_an_agent_that_was_told_to_end_before_it_could_hear_it_asks(folder, monkeypatch, words, ends):
     hurried(monkeypatch)
     says(monkeypatch, *words)
-    assert asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).unheard(unled)) is ends
+    assert asyncio.run(SlurmRescue(folder, PLAN, Fated("7", 0, "n1")).unheard(unled)) is ends
 
 
 def test_an_agent_that_finds_its_supervisor_asks_nobody(folder, monkeypatch):
     hurried(monkeypatch)
     says(monkeypatch, "killed")
-    assert asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).unheard(led)) is False
+    assert asyncio.run(SlurmRescue(folder, PLAN, Fated("7", 0, "n1")).unheard(led)) is False
 
 
 def test_after_a_look_without_an_answer_the_next_one_comes_sooner(folder, monkeypatch):
     hurried(monkeypatch)
     says(monkeypatch, "unknown", "running")
     monkeypatch.setattr(rescue, "_LOOK_S", 600.0)
-    asyncio.run(asyncio.wait_for(Rescue(folder, PLAN, Fated("7", 0, "n1")).orphaned(), 60))
+    asyncio.run(asyncio.wait_for(SlurmRescue(folder, PLAN, Fated("7", 0, "n1")).orphaned(), 60))
     assert Fated.asked == ["requeue"]
 
 
@@ -267,9 +269,9 @@ def test_what_was_asked_of_the_job_alone_says_nothing_of_the_batch_scripts_node(
     says(monkeypatch, "running")
 
     async def both() -> None:
-        told = asyncio.ensure_future(Rescue(folder, PLAN, Fated("7", 0, "n0")).terminated(unled))
+        told = asyncio.ensure_future(SlurmRescue(folder, PLAN, Fated("7", 0, "n0")).terminated(unled))
         await asyncio.sleep(0.5)
-        await Rescue(folder, PLAN, Fated("7", 0, "n1")).orphaned()
+        await SlurmRescue(folder, PLAN, Fated("7", 0, "n1")).orphaned()
         told.cancel()
 
     asyncio.run(asyncio.wait_for(both(), 60))
@@ -344,7 +346,7 @@ def test_thousands_of_agents_without_a_supervisor_hardly_ask_the_controller(fold
 
     async def wait() -> float:
         began = time.monotonic()
-        agents = [Rescue(folder, PLAN, Counted("7", 0, f"n{index}")).orphaned() for index in range(1, nodes)]
+        agents = [SlurmRescue(folder, PLAN, Counted("7", 0, f"n{index}")).orphaned() for index in range(1, nodes)]
         done = asyncio.gather(*agents)
         await asyncio.sleep(seconds / faster)
         done.cancel()
@@ -373,7 +375,9 @@ def test_one_of_many_agents_brings_the_run_back_and_the_others_leave_it_to_it(fo
             return {"how": how, "job": self.job}
 
     async def wait() -> None:
-        agents = [asyncio.ensure_future(Rescue(folder, PLAN, Slow("7", 0, f"n{i}")).orphaned()) for i in range(4, 20)]
+        agents = [
+            asyncio.ensure_future(SlurmRescue(folder, PLAN, Slow("7", 0, f"n{i}")).orphaned()) for i in range(4, 20)
+        ]
         await asyncio.wait(agents, timeout=3.0)
         for agent in agents:
             agent.cancel()

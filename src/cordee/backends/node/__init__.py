@@ -1,1 +1,0 @@
-"""The seam of back ends on the node side."""

@@ -1,0 +1,40 @@
+"""What is known of GPU models by their names: the one table of it, `gpu_models.toml` beside this file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Mapping, Optional
+
+FILE = Path(__file__).with_name("gpu_models.toml")
+_GIB = 1 << 30
+_MEMORY = re.compile(r"(\d{2,3})gi?b?(?![a-z0-9])")
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """What one GPU is: `memory` the smallest and the largest that it may have, in bytes; None is not known."""
+
+    memory: Optional[tuple[int, int]] = None
+    capability: Optional[float] = None
+
+
+@lru_cache(maxsize=None)
+def gpu_table() -> Mapping[str, Any]:
+    """Return the table as it is: `family`, `model` and `fallback`."""
+    import tomllib
+
+    return tomllib.loads(FILE.read_text())
+
+
+def gpu_facts(model: str) -> GpuFacts:
+    """Return what a model's name says of it: `a100_80gb`."""
+    name = model.lower()
+    words = re.split(r"[^a-z0-9]+", name)
+    entry: Mapping[str, Any] = next((facts for key, facts in gpu_table()["family"].items() if key in words), {})
+    size = _MEMORY.search(name)
+    sizes = [int(size.group(1))] if size else entry.get("memory_gib", ())
+    memory = (min(sizes) * _GIB, max(sizes) * _GIB) if sizes else None
+    return GpuFacts(memory, entry.get("capability"))
