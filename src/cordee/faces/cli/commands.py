@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("cordee.faces.cli.resume", "Continue a run that has ended, from its newest checkpoint."),
     "report": ("cordee.faces.cli.report", "Render a run's report: text, JSON and one HTML file."),
     "advise": ("cordee.systems.advise.cli", "Say why a run waits or failed, and what to change."),
+    "flight": ("cordee.systems.explain.cli.flight", "Say which rank broke the collective that a training hangs in."),
     "shell": ("cordee.faces.cli.shell", "Open a shell inside a running job, on one of its nodes."),
     "cluster": ("cordee.faces.cli.cluster", "Show what Cordée knows of clusters."),
     "data": ("cordee.systems.data.cli", "Data sets: survey, pack, verify, measure the loader alone."),

@@ -1,0 +1,455 @@
+"""Who broke what: from the digest of all rings to verdicts. A cause is certain or unknown.
+
+Where a call waits, ranks have called the same, or something else, or nothing yet. A rank that has not called and waits elsewhere
+is a victim of that; one that waits nowhere is the cause. What would have to be guessed is left to `suspects`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from statistics import median
+from typing import Any, NamedTuple
+
+from cordee.systems.explain.flight.habits import deviates, same_order
+from cordee.systems.explain.flight.rings import ALL_TO_ALL, Group, Rings, Transfer
+
+UNKNOWN = "unknown"
+_APART_S = 60.0
+_CONTEXT = 3
+# They end on no rank before all have called them.
+_TOGETHER = ("all_reduce", "all_gather", "_all_gather_base", "all_gather_single", "reduce_scatter", "barrier")
+_TOGETHER += ("_reduce_scatter_base", "reduce_scatter_single", "all_reduce_barrier", *ALL_TO_ALL)
+_ANONYMOUS = ("", "undefined")
+
+Look = Callable[[int], list[dict[str, Any]]]
+
+
+class Verdict(NamedTuple):
+    """One cause.
+
+    Attributes:
+        kind: `missing-rank`, `cpu-stall`, `gpu-stall`, `wrong-collective`, `size`, `dtype`, `order`, `coalesced`,
+            `all-to-all`, `p2p` or `unknown`.
+        ranks: who is to blame for certain.
+        suspects: among whom the cause is, where it is not certain.
+        group, sequence: what hangs; a transfer has no sequence number that ranks share.
+        arrived: a rank that called it as it should be.
+        odd: by rank, what it called instead (a number of `Rings.calls`).
+        why: in words, what is particular.
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    group: Group
+    sequence: int | None
+    arrived: int | None = None
+    suspects: tuple[int, ...] = ()
+    odd: dict[int, int] = {}
+    why: str = ""
+
+
+class Stuck(NamedTuple):
+    """The first call of a group that has not ended.
+
+    Attributes:
+        arrived: who has called it, late: who has not, unseen: of whom nothing can be said.
+        since: when the first rank called it, ns by that rank's clock.
+    """
+
+    group: Group
+    sequence: int
+    arrived: list[int]
+    late: list[int]
+    unseen: list[int]
+    since: int
+
+
+class Judge:
+    """Judges a digest.
+
+    Args:
+        world: how many ranks there are; 0: not known.
+        look: returns a rank's entries, read once more.
+    """
+
+    def __init__(self, rings: Rings, world: int, look: Look) -> None:
+        self.rings = rings
+        self.world = world
+        self.look = look
+        self.stuck = {
+            group.index: found for group in rings.groups if (found := self._stuck_in(group)) is not None
+        }
+
+    def members(self, group: Group) -> Collection[int]:
+        """Return the ranks of a group, those that called it where dumps do not say."""
+        if group.members is not None:
+            return group.members
+        return range(self.world) if group.whole else group.spans
+
+    def verdicts(self) -> list[Verdict]:
+        """Return the causes, the surest first; what is not certain only where nothing else is."""
+        certain: list[Verdict] = []
+        likely: list[Verdict] = []
+        stuck = sorted(self.stuck.values(), key=lambda one: one.since)
+        for one in stuck:
+            mismatch = self._mismatch(one)
+            if mismatch is not None:
+                certain.append(mismatch)
+            elif one.late:
+                certain += self._idle(one)
+        blamed = {rank for verdict in certain for rank in (*verdict.ranks, *verdict.suspects)}
+        for verdict in self._transfers():
+            if verdict.kind == UNKNOWN:
+                likely.append(verdict)
+            elif not blamed & set(verdict.ranks):
+                certain.append(verdict)
+        if not certain:
+            certain = self._cycles(stuck)
+        if not certain:
+            certain, more = self._complete(stuck)
+            likely += more
+        return _merged(certain) or _merged(likely[:1] if len({one.suspects for one in likely}) == 1 else likely)
+
+    def _stuck_in(self, group: Group) -> Stuck | None:
+        waiting = [(span.open, span.time) for span in group.spans.values() if span.open is not None]
+        if not waiting:
+            return None
+        sequence = min(open_ for open_, _ in waiting)
+        arrived, late, unseen = [], [], []
+        for rank in self.members(group):
+            ring, span = self.rings.ranks.get(rank), group.spans.get(rank)
+            if ring is None or (span is None and ring.cut):
+                unseen.append(rank)
+            elif span is None or span.high < sequence:
+                late.append(rank)
+            else:
+                arrived.append(rank)
+        return Stuck(group, sequence, arrived, late, unseen, min(time for open_, time in waiting if open_ == sequence))
+
+    def _idle(self, stuck: Stuck) -> list[Verdict]:
+        """Return the verdict about late ranks that wait in nothing."""
+        idle = tuple(rank for rank in stuck.late if not self.rings.ranks[rank].waits)
+        if not idle:
+            return []
+        group, sequence, arrived = stuck.group, stuck.sequence, stuck.arrived[0]
+        if any(self.rings.ranks[rank].transfers for rank in idle):
+            why = "it uses send and receive besides, which Gloo does not record, and may wait in one of them"
+            return [Verdict(UNKNOWN, (), group, sequence, arrived, idle, why=why)]
+        if any(self._went_past(rank, arrived, group, sequence) for rank in idle):
+            return [Verdict("missing-rank", idle, group, sequence, arrived, why="it went past this call to later ones")]
+        return [Verdict("cpu-stall", idle, group, sequence, arrived)]
+
+    def _went_past(self, rank: int, other: int, group: Group, sequence: int) -> bool:
+        """Return whether a rank made calls that another one, which waits here, made only after this call."""
+        seen = self.look(rank)
+        return bool(seen) and same_order(seen[-1], self.look(other), group, sequence) is False
+
+    def _mismatch(self, stuck: Stuck) -> Verdict | None:
+        """Return the verdict about a call in which ranks do not agree, None where they do."""
+        group = stuck.group
+        undecided = None
+        for sequence in sorted(one for one in group.odd if one <= stuck.sequence):
+            sides = group.sides(sequence)
+            if len(sides) < 2:
+                continue
+            right = self._right_side(group, sequence, sides)
+            odd = {rank: call for call, ranks in sides.items() if call != right for rank in ranks}
+            if right is None:
+                kind = self._kind(*list(sides)[:2])
+                everybody = tuple(sorted(odd))
+                why = "neither side is in the majority"
+                undecided = undecided or Verdict(kind, (), group, sequence, None, everybody, odd, why)
+                continue
+            kind = self._kind(right, next(iter(odd.values())))
+            if all(self._swapped(group, sequence, rank, sides[right][0]) for rank in odd):
+                kind = "order"
+            return Verdict(kind, tuple(sorted(odd)), group, sequence, sides[right][0], (), odd)
+        return undecided
+
+    def _right_side(self, group: Group, sequence: int, sides: dict[int, list[int]]) -> int | None:
+        """Return the call that was meant: of most ranks, of groups of the same kind, or as it was before."""
+        members = len(self.members(group))
+        most, others = max(sides, key=lambda call: len(sides[call])), 0
+        others = sum(map(len, sides.values())) - len(sides[most])
+        if 2 * len(sides[most]) > members or (others == 1 and len(sides[most]) > 1 and 3 * len(sides[most]) > members):
+            return most
+        votes: Counter[int] = Counter()
+        if group.desc not in _ANONYMOUS:
+            for other in self.rings.groups:
+                if other is not group and other.desc == group.desc and sequence not in other.odd:
+                    call = other.calls.get(sequence)
+                    if call in sides:
+                        votes[call] += 1
+        if not votes:
+            votes.update(call for call in _followers(group, sequence) if call in sides)
+        return next(iter(votes)) if len(votes) == 1 else None
+
+    def _kind(self, right: int, wrong: int) -> str:
+        one, other = self.rings.calls[right], self.rings.calls[wrong]
+        if "coalesced" in (one.op, other.op) or (one.before < 0) != (other.before < 0):
+            return "coalesced"
+        if one.op != other.op:
+            return "wrong-collective"
+        types = (one.input_types, one.output_types) != (other.input_types, other.output_types)
+        return "dtype" if types else "size"
+
+    def _swapped(self, group: Group, sequence: int, odd: int, other: int) -> bool:
+        def call(rank: int, by: int) -> int | None:
+            return group.call_of(rank, sequence + by)
+
+        return None not in (call(odd, 1), call(other, 1)) and (call(odd, 0), call(odd, 1)) == (
+            call(other, 1),
+            call(other, 0),
+        )
+
+    def _transfers(self) -> list[Verdict]:
+        """Return the verdicts about sends and receives whose other half is missing, or differs."""
+        found = []
+        for rank, ring in self.rings.ranks.items():
+            what = next((wait for wait in ring.waits if isinstance(wait, Transfer)), None)
+            if what is None or what.peer < 0:
+                continue
+            group, peer = self.rings.groups[what.group], self.rings.ranks.get(what.peer)
+            if peer is None:
+                why = f"rank {rank} waits in a {what.op} for rank {what.peer}, which wrote no dump"
+                found.append(Verdict(UNKNOWN, (), group, None, rank, (what.peer,), why=why))
+                continue
+            half = self._half(rank, what)
+            if half is None:
+                if not peer.waits:
+                    why = f"rank {rank} waits in a {what.op}, and rank {what.peer} waits in no communication"
+                    found.append(Verdict("cpu-stall", (what.peer,), group, None, rank, why=why))
+            elif rank < what.peer and (half.numel, half.dtype) != (what.numel, what.dtype):
+                found.append(self._unequal(rank, what, half))
+        return found
+
+    def _half(self, rank: int, what: Transfer) -> Transfer | None:
+        """Return the transfer of the peer that belongs to this one, if it waits in that."""
+        op = "recv" if what.op == "send" else "send"
+        for wait in self.rings.ranks[what.peer].waits:
+            if isinstance(wait, Transfer) and (wait.group, wait.op, wait.peer) == (what.group, op, rank):
+                return wait
+        return None
+
+    def _unequal(self, rank: int, what: Transfer, half: Transfer) -> Verdict:
+        """Return the verdict about a send and a receive of different size or type: who differs from its last one."""
+        changed = []
+        for who, one in ((rank, what), (what.peer, half)):
+            before = self.rings.ranks[who].sizes.get((one.group, one.op, one.peer))
+            if before is not None and before != one.numel:
+                changed.append(who)
+        group = self.rings.groups[what.group]
+        why = (
+            f"rank {rank} waits in a {what.op} of {_amount(what)}, rank {what.peer} in a {half.op} of {_amount(half)}"
+        )
+        if len(changed) == 1:
+            other = what.peer if changed[0] == rank else rank
+            return Verdict("p2p", (changed[0],), group, None, other, why=why)
+        return Verdict("p2p", (), group, None, rank, tuple(sorted((rank, what.peer))), why=why)
+
+    def _cycles(self, stuck: list[Stuck]) -> list[Verdict]:
+        """Return the verdict where ranks wait for each other: in two groups, or in a transfer and a group."""
+        for one in stuck:
+            for other in stuck:
+                if one.group.index >= other.group.index:
+                    continue
+                first = [rank for rank in one.late if other.group.index in self.rings.ranks[rank].waits]
+                second = [rank for rank in other.late if one.group.index in self.rings.ranks[rank].waits]
+                if first and second:
+                    return [self._order(one, other, first, second)]
+        for rank, ring in self.rings.ranks.items():
+            what = next(iter(ring.waits), None)
+            if isinstance(what, Transfer) and what.peer in self.rings.ranks and self._half(rank, what) is None:
+                verdict = self._crossed(rank, what)
+                if verdict is not None:
+                    return [verdict]
+        return []
+
+    def _order(self, one: Stuck, other: Stuck, first: list[int], second: list[int]) -> Verdict:
+        """Return the verdict about ranks that call two groups in different order.
+
+        Args:
+            first: ranks that called `other` before `one`; `second`: the reverse.
+        """
+        before, after = set(second), set(first)
+        for rank in {*one.arrived, *other.arrived} - before - after:
+            here = self._alike(rank, one)
+            there = self._alike(rank, other)
+            if here and other.group.index in self.rings.ranks[rank].waits:
+                before.add(rank)
+            elif there and one.group.index in self.rings.ranks[rank].waits:
+                after.add(rank)
+        wrong, right, missed = (
+            (after, before, one) if len(after) < len(before) else (before, after, other)
+        )
+        waits = other if missed is one else one
+        why = f"waits in {waits.group.title} instead: this call was left out, or is made in another order"
+        if len(before) == len(after):
+            why = "half of them call two groups in one order, half in the other"
+            return Verdict("order", (), one.group, one.sequence, None, tuple(sorted(before | after)), why=why)
+        ranks = tuple(sorted(wrong & set(missed.late)))
+        return Verdict("order", ranks, missed.group, missed.sequence, missed.arrived[0], why=why)
+
+    def _alike(self, rank: int, stuck: Stuck) -> bool:
+        """Return whether a rank has called this sequence number in a group of the same kind."""
+        return any(
+            group.desc == stuck.group.desc
+            and group.desc not in _ANONYMOUS
+            and rank in group.spans
+            and group.spans[rank].high >= stuck.sequence
+            and group is not stuck.group
+            for group in self.rings.groups
+        )
+
+    def _crossed(self, rank: int, what: Transfer) -> Verdict | None:
+        """Return the verdict about a transfer whose peer waits elsewhere for this rank."""
+        group, waits = self.rings.groups[what.group], self.rings.ranks[what.peer].waits
+        head = waits[0]
+        if isinstance(head, Transfer):
+            if head.peer == rank and head.op == what.op:
+                why = f"each waits in a {what.op} for the other's {'recv' if what.op == 'send' else 'send'}"
+                return Verdict("p2p", tuple(sorted((rank, what.peer))), group, None, rank, why=why)
+            return None
+        common = self.rings.groups[head]
+        if rank not in self.members(common) or rank not in self.stuck[head].late:
+            return None
+        why = f"rank {rank} waits in a {what.op}, and rank {what.peer} has no {'recv' if what.op == 'send' else 'send'} for it"
+        mine = deviates(self.look(rank), common, stands=True)
+        theirs = deviates(self.look(what.peer), common, stands=False)
+        if mine is False and theirs is True:
+            return Verdict("p2p", (what.peer,), group, None, rank, why=why + ", unlike in the steps before")
+        if mine is True and theirs is False:
+            return Verdict("p2p", (rank,), group, None, what.peer, why=why + ": in the steps before there was none")
+        return Verdict("p2p", (), group, None, rank, tuple(sorted((rank, what.peer))), why=why)
+
+    def _complete(self, stuck: list[Stuck]) -> tuple[list[Verdict], list[Verdict]]:
+        """Return verdicts, certain and not, about calls that nobody is seen to miss."""
+        certain, likely = [], []
+        for one in stuck:
+            group, sequence = one.group, one.sequence
+            if one.late or any(self.rings.ranks[rank].waits[:1] != [group.index] for rank in one.arrived):
+                continue  # whoever is late, or came here from something that waits, waits for others
+            call = self.rings.calls[group.calls[sequence]]
+            if call.op in ALL_TO_ALL and (verdict := self._exchange(one)) is not None:
+                certain.append(verdict)
+            elif one.unseen:
+                why = "all whose dumps are there have called it alike"
+                likely.append(Verdict(UNKNOWN, (), group, sequence, one.arrived[0], tuple(one.unseen), why=why))
+            else:
+                started = [rank for rank in one.arrived if group.spans[rank].started]
+                held = tuple(rank for rank in one.arrived if not group.spans[rank].started)
+                if started and 2 * len(held) < len(one.arrived) and held:
+                    certain.append(Verdict("gpu-stall", held, group, sequence, started[0]))
+                else:
+                    why = "all ranks have called it alike, and it does not end: look at links and GPUs"
+                    likely.append(Verdict(UNKNOWN, (), group, sequence, one.arrived[0], why=why))
+        if not certain and not likely and stuck:
+            one = stuck[0]
+            suspects = tuple(sorted({*one.unseen, *one.late}))
+            why = "who has not called it waits elsewhere, for ranks of which there is no dump"
+            likely.append(Verdict(UNKNOWN, (), one.group, one.sequence, one.arrived[0], suspects, why=why))
+        return certain, likely
+
+    def _exchange(self, stuck: Stuck) -> Verdict | None:
+        """Return the verdict about an all-to-all whose sent and received amounts do not add up."""
+        if stuck.unseen:
+            return None
+        amounts = {}
+        for rank in stuck.arrived:
+            for entry in self.look(rank):
+                if entry.get("process_group", ("",))[0] == stuck.group.name and not entry.get("is_p2p"):
+                    if entry.get("collective_seq_id") == stuck.sequence:
+                        amounts[rank] = (_total(entry["input_sizes"]), _total(entry["output_sizes"]))
+        if sum(sent for sent, _ in amounts.values()) == sum(got for _, got in amounts.values()):
+            return None
+        usual, count = Counter(amounts.values()).most_common(1)[0]
+        why = "what ranks send and what they expect does not add up"
+        if usual[0] == usual[1] and 2 * count > len(amounts):
+            odd = tuple(sorted(rank for rank, amount in amounts.items() if amount != usual))
+            right = next(rank for rank, amount in amounts.items() if amount == usual)
+            return Verdict("all-to-all", odd, stuck.group, stuck.sequence, right, why=why)
+        return Verdict("all-to-all", (), stuck.group, stuck.sequence, None, tuple(sorted(amounts)), why=why)
+
+
+def _followers(group: Group, sequence: int) -> set[int]:
+    """Return what followed, earlier in the ring, the calls that this sequence number follows."""
+    context = [group.calls.get(sequence - back) for back in range(1, _CONTEXT + 1)]
+    if None in context:
+        return set()
+    return {
+        group.calls[at]
+        for at in group.calls
+        if at < sequence and [group.calls.get(at - back) for back in range(1, _CONTEXT + 1)] == context
+    }
+
+
+def _merged(verdicts: list[Verdict]) -> list[Verdict]:
+    """Return one verdict per cause: the first about the same ranks, and of what is called wrongly before what is not called."""
+    found: list[Verdict] = []
+    for verdict in sorted(verdicts, key=lambda one: one.kind in ("cpu-stall", "missing-rank", UNKNOWN)):
+        said = {rank for one in found for rank in (*one.ranks, *one.suspects)}
+        if not found or not set(verdict.ranks or verdict.suspects) <= said:
+            found.append(verdict)
+    return found
+
+
+def _amount(what: Transfer) -> str:
+    return f"{sum(what.numel)} {'/'.join(what.dtype)}"
+
+
+def _total(sizes: list[list[int]]) -> int:
+    total = 0
+    for size in sizes:
+        numel = 1
+        for length in size:
+            numel *= length
+        total += numel
+    return total
+
+
+def strangers(rings: Rings) -> dict[int, str]:
+    """Return the ranks whose dumps do not belong to the others', with the reason; nobody where neither side is the smaller."""
+    worlds = Counter(ring.world for ring in rings.ranks.values() if ring.world)
+    if len(worlds) > 1:
+        usual = worlds.most_common(1)[0][0]
+        return {
+            rank: "its world has other ranks than that of the others"
+            for rank, ring in rings.ranks.items()
+            if ring.world and ring.world != usual
+        }
+    ahead: set[int] = set()
+    behind: set[int] = set()
+    for group in rings.groups:
+        ended = {}
+        for rank, span in group.spans.items():
+            last = span.high if span.open is None else span.open - 1
+            # What failed counts as ended with Gloo, and is the last call then.
+            ended[rank] = min(last, span.high - 1) if rings.ranks[rank].gloo else last
+        at = max(ended.values(), default=0)
+        if at in group.calls and rings.calls[group.calls[at]].op in _TOGETHER:
+            late = [rank for rank, span in group.spans.items() if span.high < at]
+            if late:
+                behind.update(late)
+                ahead.update(rank for rank, last in ended.items() if last > max(group.spans[one].high for one in late))
+    fewer = min((behind, ahead), key=len)
+    if not behind or len(behind) == len(ahead):
+        return {}
+    return dict.fromkeys(fewer, "it is of another time: others have completed calls with it that it does not know, or it with them")
+
+
+def clocks_apart(rings: Rings) -> dict[int, float]:
+    """Return the ranks that made the same calls more than a minute before or after the others, with the seconds (before: < 0)."""
+    offsets: dict[int, float] = {}
+    for group in rings.groups:
+        times: dict[int, list[int]] = {}
+        for span in group.spans.values():
+            for sequence, time in span.times:
+                times.setdefault(sequence, []).append(time)
+        middles = {sequence: median(each) for sequence, each in times.items() if len(each) > 2}
+        for rank, span in group.spans.items():
+            for sequence, time in span.times:
+                if sequence in middles:
+                    apart = (time - middles[sequence]) / 1e9
+                    offsets[rank] = min(offsets.get(rank, apart), apart, key=abs)
+    return {rank: apart for rank, apart in offsets.items() if abs(apart) > _APART_S}

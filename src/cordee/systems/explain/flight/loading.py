@@ -1,0 +1,99 @@
+"""One dump, read as plain values: nothing that a file says is executed, and no file takes more than its share of memory."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cordee.machine.opening import parse_json, read_regular
+from cordee.systems.explain.flight.files import DumpFile
+
+LIMIT_BYTES = 64 << 20  # of a file; 2,000 entries with stacks are about 0.5 MB
+_LIMIT_MEMORY_BYTES = 1 << 30
+_STATM = Path("/proc/self/statm")
+
+
+class DumpError(Exception):
+    """A file is no dump that can be read; says why."""
+
+
+class _Plain(pickle.Unpickler):
+    """Numbers, texts, lists and dicts: whatever else a pickle names is refused."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it names {module}.{name}, and a dump holds plain values only; nothing was run")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError("it refers to objects outside of it")
+
+
+@contextmanager
+def bounded_memory() -> Iterator[None]:
+    """Bound what this process may take, so that a made file meets MemoryError and not the machine's last page."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        now = int(_STATM.read_text().split()[0]) * resource.getpagesize()
+    except (OSError, ValueError):
+        yield
+        return
+    bound = now + _LIMIT_MEMORY_BYTES
+    if soft != resource.RLIM_INFINITY:
+        bound = min(bound, soft)
+    resource.setrlimit(resource.RLIMIT_AS, (bound, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def load_dump(file: DumpFile) -> dict[str, Any]:
+    """Return a rank's dump, in its first form that can be read: `entries` is a list and `pg_config` a dict.
+
+    Raises:
+        DumpError: none of its forms can be read.
+    """
+    reasons = []
+    for path in (file.path, *file.more):
+        try:
+            return _load(path)
+        except DumpError as error:
+            reasons.append(f"{path.name}: {error}" if file.more else str(error))
+    raise DumpError("; ".join(reasons))
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        data = read_regular(path, limit_bytes=LIMIT_BYTES)
+    except OSError as error:
+        raise DumpError(error.strerror or str(error)) from None
+    if not data:
+        raise DumpError("it is empty")
+    dump = _parsed(data)
+    if not isinstance(dump, dict) or not ("entries" in dump or "pg_config" in dump):
+        raise DumpError("it is no Flight Recorder dump")
+    # PyTorch leaves entries out of JSON where there are none.
+    entries, config = dump.get("entries", []), dump.get("pg_config", {})
+    if not isinstance(entries, list) or not isinstance(config, dict):
+        raise DumpError("it is no Flight Recorder dump: entries are no list, or pg_config no table")
+    return {**dump, "entries": entries, "pg_config": config}
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        if data.lstrip()[:1] == b"{":
+            return parse_json(data)
+        return _Plain(io.BytesIO(data)).load()
+    except MemoryError:
+        raise DumpError("it would take more than 1 GiB of memory") from None
+    except RecursionError:
+        raise DumpError("it is nested too deeply") from None
+    except EOFError:
+        raise DumpError("it is cut off") from None
+    except Exception as error:  # the unpickler raises whatever its opcodes meet: IndexError, AttributeError, TypeError
+        said = str(error)
+        raise DumpError("it is cut off" if "truncated" in said else f"it cannot be read: {said[:200]}") from None
