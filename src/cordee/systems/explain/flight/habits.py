@@ -9,11 +9,8 @@ from cordee.systems.explain.flight.rings import Group
 Token = tuple[str, str]
 
 
-def deviates(entries: list[dict[str, Any]], group: Group, *, stands: bool) -> bool | None:
-    """Return whether what a rank did since a call of `group` differs from what it did between such calls before.
-
-    Args:
-        stands: the rank is still on its way to the next call, so that its last stretch may be a part of one.
+def deviates(entries: list[dict[str, Any]], group: Group) -> bool | None:
+    """Return whether a rank's last steps differ from those before, calls of `group` being where steps end.
 
     Returns:
         None where the ring does not reach back far enough.
@@ -24,13 +21,10 @@ def deviates(entries: list[dict[str, Any]], group: Group, *, stands: bool) -> bo
         if name == group.name and not entry.get("is_p2p"):
             stretches.append([])
         stretches[-1].append((name, said))
-    complete = stretches[1:-1]  # the first began before the ring did
-    last = stretches[-1] if stands else (complete.pop() if complete else [])
-    if not complete or not last:
+    complete, now = stretches[1:-1], stretches[-1]  # the first began before the ring did
+    if len(complete) < 2:
         return None
-    if stands:
-        return not any(one[: len(last)] == last for one in complete)
-    return last not in complete
+    return complete[-1] not in complete[:-1] or not any(one[: len(now)] == now for one in complete)
 
 
 def same_order(last: dict[str, Any], entries: list[dict[str, Any]], group: Group, sequence: int) -> bool | None:

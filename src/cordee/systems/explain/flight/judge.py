@@ -17,6 +17,7 @@ from cordee.systems.explain.flight.rings import ALL_TO_ALL, Group, Rings, Transf
 UNKNOWN = "unknown"
 _APART_S = 60.0
 _CONTEXT = 3
+_MOST_TRIED = 8
 # They end on no rank before all have called them.
 _TOGETHER = ("all_reduce", "all_gather", "_all_gather_base", "all_gather_single", "reduce_scatter", "barrier")
 _TOGETHER += ("_reduce_scatter_base", "reduce_scatter_single", "all_reduce_barrier", *ALL_TO_ALL)
@@ -226,7 +227,7 @@ class Judge:
 
     def _half(self, rank: int, what: Transfer) -> Transfer | None:
         """Return the transfer of the peer that belongs to this one, if it waits in that."""
-        op = "recv" if what.op == "send" else "send"
+        op = _other(what.op)
         for wait in self.rings.ranks[what.peer].waits:
             if isinstance(wait, Transfer) and (wait.group, wait.op, wait.peer) == (what.group, op, rank):
                 return wait
@@ -248,48 +249,81 @@ class Judge:
             return Verdict("p2p", (changed[0],), group, None, other, why=why)
         return Verdict("p2p", (), group, None, rank, tuple(sorted((rank, what.peer))), why=why)
 
+    def _head(self, rank: int) -> int | Transfer | None:
+        """Return what a rank waits in first: what it called later waits for that."""
+        return next(iter(self.rings.ranks[rank].waits), None)
+
+    def _away(self, stuck: Stuck) -> list[int]:
+        """Return the members that have not called, or wait in something that they called before."""
+        return stuck.late + [rank for rank in stuck.arrived if self._head(rank) not in (None, stuck.group.index)]
+
     def _cycles(self, stuck: list[Stuck]) -> list[Verdict]:
-        """Return the verdict where ranks wait for each other: in two groups, or in a transfer and a group."""
+        """Return the verdict where ranks wait for each other: in two groups, or in transfers."""
+        away = {one.group.index: self._away(one) for one in stuck}
         for one in stuck:
-            for other in stuck:
-                if one.group.index >= other.group.index:
-                    continue
-                first = [rank for rank in one.late if other.group.index in self.rings.ranks[rank].waits]
-                second = [rank for rank in other.late if one.group.index in self.rings.ranks[rank].waits]
+            elsewhere = {head for rank in away[one.group.index] if isinstance(head := self._head(rank), int)}
+            for index in sorted(elsewhere - {one.group.index}):
+                other = self.stuck[index]
+                first = [rank for rank in away[one.group.index] if self._head(rank) == index]
+                second = [rank for rank in away[index] if self._head(rank) == one.group.index]
                 if first and second:
                     return [self._order(one, other, first, second)]
-        for rank, ring in self.rings.ranks.items():
-            what = next(iter(ring.waits), None)
-            if isinstance(what, Transfer) and what.peer in self.rings.ranks and self._half(rank, what) is None:
-                verdict = self._crossed(rank, what)
-                if verdict is not None:
-                    return [verdict]
-        return []
+        undecided: list[Verdict] = []
+        for rank in self.rings.ranks:
+            what = self._head(rank)
+            if not isinstance(what, Transfer) or what.peer not in self.rings.ranks:
+                continue
+            head, half = self._head(what.peer), self._half(rank, what)
+            group = self.rings.groups[what.group]
+            if half is None:
+                if len(undecided) < _MOST_TRIED and rank in self._waited_for(what.peer, away):
+                    verdict = self._unanswered(rank, what)
+                    if verdict.ranks:
+                        return [verdict]
+                    undecided.append(verdict)
+            elif isinstance(head, Transfer) and (head.op, head.peer) == (what.op, rank) and self._half(what.peer, head):
+                why = f"each waits in a {what.op} for the other's {_other(what.op)}"
+                return [Verdict("p2p", tuple(sorted((rank, what.peer))), group, None, rank, why=why)]
+        return undecided[:1]
+
+    def _waited_for(self, rank: int, away: dict[int, list[int]]) -> set[int]:
+        """Return the ranks for which a rank waits, and those for which they wait, and so on."""
+        found: set[int] = set()
+        groups: set[int] = set()
+        to_see = [rank]
+        while to_see:
+            head = self._head(to_see.pop())
+            then: list[int] = []
+            if isinstance(head, Transfer):
+                then = [head.peer] if head.peer in self.rings.ranks else []
+            elif head is not None and head not in groups:
+                groups.add(head)
+                then = away[head]
+            to_see += [one for one in then if one not in found]
+            found.update(then)
+        return found
 
     def _order(self, one: Stuck, other: Stuck, first: list[int], second: list[int]) -> Verdict:
         """Return the verdict about ranks that call two groups in different order.
 
         Args:
-            first: ranks that called `other` before `one`; `second`: the reverse.
+            first: ranks that wait in `other` before they come to `one`; `second`: the reverse.
         """
-        before, after = set(second), set(first)
-        for rank in {*one.arrived, *other.arrived} - before - after:
-            here = self._alike(rank, one)
-            there = self._alike(rank, other)
-            if here and other.group.index in self.rings.ranks[rank].waits:
-                before.add(rank)
-            elif there and one.group.index in self.rings.ranks[rank].waits:
-                after.add(rank)
-        wrong, right, missed = (
-            (after, before, one) if len(after) < len(before) else (before, after, other)
-        )
-        waits = other if missed is one else one
-        why = f"waits in {waits.group.title} instead: this call was left out, or is made in another order"
-        if len(before) == len(after):
+        here, there = set(second), set(first)
+        for rank in {*one.arrived, *other.arrived} - here - there:
+            head = self._head(rank)
+            if head == one.group.index and self._alike(rank, other):
+                there.add(rank)
+            elif head == other.group.index and self._alike(rank, one):
+                here.add(rank)
+        if len(here) == len(there):
             why = "half of them call two groups in one order, half in the other"
-            return Verdict("order", (), one.group, one.sequence, None, tuple(sorted(before | after)), why=why)
-        ranks = tuple(sorted(wrong & set(missed.late)))
-        return Verdict("order", ranks, missed.group, missed.sequence, missed.arrived[0], why=why)
+            everybody = tuple(sorted(here | there))
+            return Verdict("order", (), one.group, one.sequence, None, everybody, why=why)
+        wrong, missed, waits = (second, other, one) if len(here) < len(there) else (first, one, other)
+        why = f"waits in {waits.group.title} instead: this call was left out, or is made in another order"
+        arrived = next((rank for rank in missed.arrived if rank not in wrong), None)
+        return Verdict("order", tuple(sorted(wrong)), missed.group, missed.sequence, arrived, why=why)
 
     def _alike(self, rank: int, stuck: Stuck) -> bool:
         """Return whether a rank has called this sequence number in a group of the same kind."""
@@ -302,25 +336,18 @@ class Judge:
             for group in self.rings.groups
         )
 
-    def _crossed(self, rank: int, what: Transfer) -> Verdict | None:
-        """Return the verdict about a transfer whose peer waits elsewhere for this rank."""
-        group, waits = self.rings.groups[what.group], self.rings.ranks[what.peer].waits
-        head = waits[0]
-        if isinstance(head, Transfer):
-            if head.peer == rank and head.op == what.op:
-                why = f"each waits in a {what.op} for the other's {'recv' if what.op == 'send' else 'send'}"
-                return Verdict("p2p", tuple(sorted((rank, what.peer))), group, None, rank, why=why)
-            return None
-        common = self.rings.groups[head]
-        if rank not in self.members(common) or rank not in self.stuck[head].late:
-            return None
-        why = f"rank {rank} waits in a {what.op}, and rank {what.peer} has no {'recv' if what.op == 'send' else 'send'} for it"
-        mine = deviates(self.look(rank), common, stands=True)
-        theirs = deviates(self.look(what.peer), common, stands=False)
+    def _unanswered(self, rank: int, what: Transfer) -> Verdict:
+        """Return the verdict about a transfer whose peer has none for it, and waits for this rank elsewhere."""
+        group = self.rings.groups[what.group]
+        why = f"rank {rank} waits in a {what.op}, and rank {what.peer} has no {_other(what.op)} for it"
+        common = next((one for one in self.rings.groups if rank in one.spans and what.peer in one.spans), None)
+        mine = theirs = None
+        if common is not None:
+            mine, theirs = deviates(self.look(rank), common), deviates(self.look(what.peer), common)
         if mine is False and theirs is True:
-            return Verdict("p2p", (what.peer,), group, None, rank, why=why + ", unlike in the steps before")
+            return Verdict("p2p", (what.peer,), group, None, rank, why=f"{why}, unlike in the steps before")
         if mine is True and theirs is False:
-            return Verdict("p2p", (rank,), group, None, what.peer, why=why + ": in the steps before there was none")
+            return Verdict("p2p", (rank,), group, None, what.peer, why=f"{why}; there was none in the steps before")
         return Verdict("p2p", (), group, None, rank, tuple(sorted((rank, what.peer))), why=why)
 
     def _complete(self, stuck: list[Stuck]) -> tuple[list[Verdict], list[Verdict]]:
@@ -392,6 +419,10 @@ def _merged(verdicts: list[Verdict]) -> list[Verdict]:
         if not found or not set(verdict.ranks or verdict.suspects) <= said:
             found.append(verdict)
     return found
+
+
+def _other(op: str) -> str:
+    return "recv" if op == "send" else "send"
 
 
 def _amount(what: Transfer) -> str:
