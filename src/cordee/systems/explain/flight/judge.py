@@ -214,7 +214,9 @@ class Judge:
             group, peer = self.rings.groups[what.group], self.rings.ranks.get(what.peer)
             if peer is None:
                 why = f"rank {rank} waits in a {what.op} for rank {what.peer}, which wrote no dump"
-                found.append(Verdict(UNKNOWN, (), group, None, rank, (what.peer,), why=why))
+                changed = ring.sizes.get((what.group, what.op, what.peer), what.numel) != what.numel
+                suspects = (what.peer, rank) if changed else (what.peer,)
+                found.append(Verdict(UNKNOWN, (), group, None, rank, suspects, why=why))
                 continue
             half = self._half(rank, what)
             if half is None:
@@ -282,8 +284,10 @@ class Judge:
                         return [verdict]
                     undecided.append(verdict)
             elif isinstance(head, Transfer) and (head.op, head.peer) == (what.op, rank) and self._half(what.peer, head):
-                why = f"each waits in a {what.op} for the other's {_other(what.op)}"
-                return [Verdict("p2p", tuple(sorted((rank, what.peer))), group, None, rank, why=why)]
+                verdict = self._crossed(rank, what)
+                if verdict.ranks:
+                    return [verdict]
+                undecided.append(verdict)
         return undecided[:1]
 
     def _waited_for(self, rank: int, away: dict[int, list[int]]) -> set[int]:
@@ -340,15 +344,32 @@ class Judge:
         """Return the verdict about a transfer whose peer has none for it, and waits for this rank elsewhere."""
         group = self.rings.groups[what.group]
         why = f"rank {rank} waits in a {what.op}, and rank {what.peer} has no {_other(what.op)} for it"
-        common = next((one for one in self.rings.groups if rank in one.spans and what.peer in one.spans), None)
-        mine = theirs = None
-        if common is not None:
-            mine, theirs = deviates(self.look(rank), common), deviates(self.look(what.peer), common)
+        mine, theirs = self._changed(rank, what.peer)
         if mine is False and theirs is True:
             return Verdict("p2p", (what.peer,), group, None, rank, why=f"{why}, unlike in the steps before")
         if mine is True and theirs is False:
             return Verdict("p2p", (rank,), group, None, what.peer, why=f"{why}; there was none in the steps before")
         return Verdict("p2p", (), group, None, rank, tuple(sorted((rank, what.peer))), why=why)
+
+    def _crossed(self, rank: int, what: Transfer) -> Verdict:
+        """Return the verdict about two ranks that both send, or both receive: who left a transfer out, or both."""
+        group = self.rings.groups[what.group]
+        why = f"rank {rank} and rank {what.peer} wait in a {what.op} for the other's {_other(what.op)}"
+        mine, theirs = self._changed(rank, what.peer)
+        pair = tuple(sorted((rank, what.peer)))
+        if mine is None or theirs is None:
+            return Verdict("p2p", (), group, None, rank, pair, why=why)
+        if mine == theirs:
+            return Verdict("p2p", pair, group, None, rank, why=why)
+        odd, other = (rank, what.peer) if mine else (what.peer, rank)
+        return Verdict("p2p", (odd,), group, None, other, why=f"{why}; it went another way in the steps before")
+
+    def _changed(self, rank: int, peer: int) -> tuple[bool | None, bool | None]:
+        """Return whether the last steps of two ranks went unlike those before, None where it cannot be said."""
+        for group in self.rings.groups:
+            if rank in group.spans and peer in group.spans:
+                return deviates(self.look(rank), group), deviates(self.look(peer), group)
+        return None, None
 
     def _complete(self, stuck: list[Stuck]) -> tuple[list[Verdict], list[Verdict]]:
         """Return verdicts, certain and not, about calls that nobody is seen to miss."""
@@ -360,17 +381,17 @@ class Judge:
             call = self.rings.calls[group.calls[sequence]]
             if call.op in ALL_TO_ALL and (verdict := self._exchange(one)) is not None:
                 certain.append(verdict)
+                continue
+            started = [rank for rank in one.arrived if group.spans[rank].started]
+            held = tuple(rank for rank in one.arrived if not group.spans[rank].started)
+            if held and 2 * len(held) < len(one.arrived):
+                certain.append(Verdict("gpu-stall", held, group, sequence, started[0]))
             elif one.unseen:
                 why = "all whose dumps are there have called it alike"
                 likely.append(Verdict(UNKNOWN, (), group, sequence, one.arrived[0], tuple(one.unseen), why=why))
             else:
-                started = [rank for rank in one.arrived if group.spans[rank].started]
-                held = tuple(rank for rank in one.arrived if not group.spans[rank].started)
-                if started and 2 * len(held) < len(one.arrived) and held:
-                    certain.append(Verdict("gpu-stall", held, group, sequence, started[0]))
-                else:
-                    why = "all ranks have called it alike, and it does not end: look at links and GPUs"
-                    likely.append(Verdict(UNKNOWN, (), group, sequence, one.arrived[0], why=why))
+                why = "all ranks have called it alike, and it does not end: look at links and GPUs"
+                likely.append(Verdict(UNKNOWN, (), group, sequence, one.arrived[0], why=why))
         if not certain and not likely and stuck:
             one = stuck[0]
             suspects = tuple(sorted({*one.unseen, *one.late}))
@@ -379,24 +400,30 @@ class Judge:
         return certain, likely
 
     def _exchange(self, stuck: Stuck) -> Verdict | None:
-        """Return the verdict about an all-to-all whose sent and received amounts do not add up."""
-        if stuck.unseen:
-            return None
-        amounts = {}
+        """Return the verdict about an all-to-all whose sent and expected amounts do not add up, or that one has changed."""
+        now: dict[int, tuple[int, int]] = {}
+        before: set[tuple[int, int]] = set()
         for rank in stuck.arrived:
             for entry in self.look(rank):
-                if entry.get("process_group", ("",))[0] == stuck.group.name and not entry.get("is_p2p"):
-                    if entry.get("collective_seq_id") == stuck.sequence:
-                        amounts[rank] = (_total(entry["input_sizes"]), _total(entry["output_sizes"]))
-        if sum(sent for sent, _ in amounts.values()) == sum(got for _, got in amounts.values()):
+                if entry["process_group"][0] != stuck.group.name or entry.get("is_p2p"):
+                    continue
+                if str(entry["profiling_name"]).rpartition(":")[2] in ALL_TO_ALL:
+                    amount = (_total(entry["input_sizes"]), _total(entry["output_sizes"]))
+                    if entry["collective_seq_id"] == stuck.sequence:
+                        now[rank] = amount
+                    elif entry["collective_seq_id"] < stuck.sequence:
+                        before.add(amount)
+        usual, count = Counter(now.values()).most_common(1)[0]
+        odd = tuple(sorted(rank for rank, amount in now.items() if amount != usual))
+        even = usual[0] == usual[1] and 2 * count > len(now)
+        adds_up = sum(sent for sent, _ in now.values()) == sum(got for _, got in now.values())
+        if not odd or (adds_up and not stuck.unseen) or (stuck.unseen and not (even and before == {usual})):
             return None
-        usual, count = Counter(amounts.values()).most_common(1)[0]
         why = "what ranks send and what they expect does not add up"
-        if usual[0] == usual[1] and 2 * count > len(amounts):
-            odd = tuple(sorted(rank for rank, amount in amounts.items() if amount != usual))
-            right = next(rank for rank, amount in amounts.items() if amount == usual)
+        if even:
+            right = next(rank for rank, amount in now.items() if amount == usual)
             return Verdict("all-to-all", odd, stuck.group, stuck.sequence, right, why=why)
-        return Verdict("all-to-all", (), stuck.group, stuck.sequence, None, tuple(sorted(amounts)), why=why)
+        return Verdict("all-to-all", (), stuck.group, stuck.sequence, None, tuple(sorted(now)), why=why)
 
 
 def _followers(group: Group, sequence: int) -> set[int]:
