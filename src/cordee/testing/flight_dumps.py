@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 Shape = tuple[int, ...]
 _EPOCH_NS = 1_795_000_000_000_000_000
@@ -55,7 +55,7 @@ class Batch:
     """Coalesced calls: collectives of one group, or transfers."""
 
     group: str
-    parts: tuple[Union[Call, Move], ...]
+    parts: tuple[Call | Move, ...]
     line: int = 1
 
 
@@ -69,7 +69,7 @@ class Stall:
     """The CPU goes no further: a data loader, a loop, a file system."""
 
 
-Step = Union[Call, Move, Batch, Wait, Stall]
+Step = Call | Move | Batch | Wait | Stall
 Program = list[Step]
 
 
@@ -86,7 +86,7 @@ class _Enqueued:
     """A call on a rank's GPU."""
 
     rank: int
-    step: Union[Call, Move, Batch]
+    step: Call | Move | Batch
     channel: tuple[Any, ...]
     needs: list[_Enqueued]
     seq: int
@@ -184,19 +184,22 @@ class Engine:
         """Return what the recorders hold when nothing moves any more."""
         moved = True
         while moved:
-            moved = any([self._advance(rank) for rank in self.programs])
+            moved = bool(sum(self._advance(rank) for rank in self.programs))
             moved = self._start() or moved
             moved = self._complete() or moved
         hangs = any(not one.completed for each in self._all.values() for one in each)
         config = {
             rank: {
-                pg.name: {"name": pg.name, "desc": pg.desc, "ranks": str(list(pg.ranks)).replace(" ", " ")}
+                pg.name: {"name": pg.name, "desc": pg.desc, "ranks": str(list(pg.ranks))}
                 for pg in self.groups.values()
                 if rank in pg.ranks
             }
             for rank in self.programs
         }
-        entries = {rank: [entry for one in each for entry in self._recorded(one)][-self.ring :] for rank, each in self._all.items()}
+        entries = {
+            rank: [entry for one in each for entry in self._recorded(one)][-self.ring :]
+            for rank, each in self._all.items()
+        }
         return Made(self.groups, entries, hangs, config)
 
     def _advance(self, rank: int) -> bool:
@@ -217,7 +220,7 @@ class Engine:
             moved = True
         return moved
 
-    def _enqueue(self, rank: int, step: Union[Call, Move, Batch]) -> None:
+    def _enqueue(self, rank: int, step: Call | Move | Batch) -> None:
         transfers = isinstance(step, Move) or (isinstance(step, Batch) and isinstance(step.parts[0], Move))
         counter = "p2p" if transfers else "seq"
         self._count(rank, step.group, counter)
@@ -277,9 +280,10 @@ class Engine:
 
     def _end_together(self, ranks: Sequence[int], channel: tuple[Any, ...], head: _Enqueued, agree: Any) -> bool:
         heads = [self._head(rank, channel) for rank in ranks]
-        if any(one is None or not one.started for one in heads) or not agree(heads):
+        there = [one for one in heads if one is not None and one.started]
+        if len(there) < len(heads) or not agree(there):
             return False
-        for one in heads:
+        for one in there:
             self._finish(one)
         return True
 
@@ -328,7 +332,7 @@ class Engine:
         parts = [one.step.parts if isinstance(one.step, Batch) else (one.step,) for one in heads]
         if len({len(each) for each in parts}) > 1 or len({isinstance(one.step, Batch) for one in heads}) > 1:
             return False
-        return all(_agree(calls) for calls in zip(*parts))
+        return all(_agree(calls) for calls in zip(*parts, strict=True))
 
     def _recorded(self, one: _Enqueued) -> Iterator[dict[str, Any]]:
         """Yield the recorder's entries of a call: of a batch its parts, which have no state, and its end."""
@@ -340,7 +344,7 @@ class Engine:
             yield self._entry(one, part, number, False)
         yield self._entry(one, step, len(step.parts), True)
 
-    def _entry(self, one: _Enqueued, what: Union[Call, Move, Batch], number: int, tracked: bool) -> dict[str, Any]:
+    def _entry(self, one: _Enqueued, what: Call | Move | Batch, number: int, tracked: bool) -> dict[str, Any]:
         pg = self.groups[what.group]
         transfers = isinstance(what, Move) or (isinstance(what, Batch) and isinstance(what.parts[0], Move))
         state = "scheduled"
@@ -380,7 +384,7 @@ class Engine:
         }
 
 
-def _described(what: Union[Call, Move, Batch], rank: int, pg: PG) -> tuple[tuple[Shape, ...], tuple[Shape, ...], str]:
+def _described(what: Call | Move | Batch, rank: int, pg: PG) -> tuple[tuple[Shape, ...], tuple[Shape, ...], str]:
     """Return inputs, outputs and the recorder's name of a call."""
     if isinstance(what, Batch):
         return (), (), "coalesced"
@@ -397,8 +401,13 @@ def _agree(calls: Sequence[Any]) -> bool:
         return False
     sent = [sum(map(prod, call.inputs)) for call in calls]
     got = [sum(map(prod, call.outputs)) for call in calls]
-    if calls[0].op.startswith("all_to_all"):
-        return sum(sent) == sum(got)
+    match calls[0].op:
+        case "all_to_all":
+            return sum(sent) == sum(got)
+        case "gather":
+            return len(set(sent)) == 1 and max(got) == sum(sent)
+        case "scatter":
+            return len(set(got)) == 1 and max(sent) == sum(got)
     return len(set(sent)) == 1 and len(set(got)) == 1
 
 

@@ -5,8 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from cordee.testing.flight_dumps import PG, Batch, Call, Engine, Made, Move, Program, Shape, Stall, Wait, changed, resized
+from cordee.testing.flight_dumps import (
+    PG,
+    Batch,
+    Call,
+    Engine,
+    Made,
+    Move,
+    Program,
+    Shape,
+    Stall,
+    Wait,
+    changed,
+    resized,
+)
 
 # A call that is left out shows by what follows it.
 LEFT_OUT = ("missing-rank", "cpu-stall", "wrong-collective", "size", "dtype", "order", "coalesced", "p2p")
@@ -80,7 +94,10 @@ def three_dimensional(dp: int, pp: int, tp: int, steps: int) -> Training:
     for desc, members in (
         ("DATA_PARALLEL_GROUP", [[rank_of(d, p, t) for d in range(dp)] for p in range(pp) for t in range(tp)]),
         ("TENSOR_MODEL_PARALLEL_GROUP", [[rank_of(d, p, t) for t in range(tp)] for p in range(pp) for d in range(dp)]),
-        ("PIPELINE_MODEL_PARALLEL_GROUP", [[rank_of(d, p, t) for p in range(pp)] for d in range(dp) for t in range(tp)]),
+        (
+            "PIPELINE_MODEL_PARALLEL_GROUP",
+            [[rank_of(d, p, t) for p in range(pp)] for d in range(dp) for t in range(tp)],
+        ),
     ):
         for ranks in members:
             groups[f"{desc[0].lower()}{ranks}"] = PG(str(number), desc, tuple(ranks))
@@ -110,7 +127,10 @@ def three_dimensional(dp: int, pp: int, tp: int, steps: int) -> Training:
 
 def experts(world: int, steps: int) -> Training:
     """Experts: tokens go to their experts and back, then gradients are reduced in one batch."""
-    groups = {"world": PG("0", "default_pg", tuple(range(world))), "ep": PG("1", "expert_parallel", tuple(range(world)))}
+    groups = {
+        "world": PG("0", "default_pg", tuple(range(world))),
+        "ep": PG("1", "expert_parallel", tuple(range(world))),
+    }
     program: Program = []
     for _ in range(steps):
         for line in (301, 305):
@@ -169,12 +189,18 @@ def make_fault(name: str, seed: int) -> Fault:
             if drawn is None:
                 continue
             culprits, kinds, engine = drawn
-            made = Engine(training.groups, ring=ring, **{"programs": training.programs, **engine}).run()
+            made = Engine(
+                training.groups,
+                engine.get("programs", training.programs),
+                ring=ring,
+                held=engine.get("held", ()),
+                broken=engine.get("broken", ()),
+            ).run()
             if made.hangs:
                 return Fault(name, kind, training.world, made, frozenset(culprits), kinds)
 
 
-Drawn = tuple[set[int], tuple[str, ...], dict[str, object]] | None
+Drawn = tuple[set[int], tuple[str, ...], dict[str, Any]] | None
 
 
 def _stall(training: Training, rank: int, dice: random.Random) -> Drawn:
@@ -242,7 +268,8 @@ def _transfer_size(training: Training, rank: int, dice: random.Random) -> Drawn:
         wrong: Move | Batch = replace(step, shape=(step.shape[0] + 1, *step.shape[1:]))
     else:
         assert isinstance(step, Batch)
-        wrong = replace(step, parts=tuple(replace(part, shape=(9, 256)) for part in step.parts))  # type: ignore[call-arg]
+        parts = tuple(replace(part, shape=(9, 256)) for part in step.parts if isinstance(part, Move))
+        wrong = replace(step, parts=parts)
     return {rank}, ("p2p", "size"), {"programs": changed(training.programs, rank, at, wrong)}
 
 

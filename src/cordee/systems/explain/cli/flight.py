@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cordee.core.errors import EXIT_BAD, EXIT_DONE, UsageError
+from cordee.core.errors import EXIT_BAD, EXIT_DONE, EXIT_USAGE, UsageError
 from cordee.core.terminal.output import print_json
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found
@@ -43,7 +43,9 @@ def command(dumps: str, attempt: int | None, runs: str | None, as_json: bool) ->
     else:
         folder = run.root / "flight"
         if not folder.is_dir():
-            raise UsageError("this run has no dumps", given=run.id, next="PyTorch writes them when a collective times out")
+            raise UsageError(
+                "this run has no dumps", given=run.id, next="PyTorch writes them when a collective times out"
+            )
         state = state_of(run)
         flight = analyse(find_dumps(folder, attempt), state.world_size)
         add_places(flight.findings, run, state)
@@ -53,4 +55,6 @@ def command(dumps: str, attempt: int | None, runs: str | None, as_json: bool) ->
     else:
         for line in lines(document):
             click.echo(clean(line))
+    if not flight.judged:
+        raise click.exceptions.Exit(EXIT_USAGE)
     raise click.exceptions.Exit(EXIT_BAD if flight.bad else EXIT_DONE)

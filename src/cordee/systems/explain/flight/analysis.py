@@ -67,6 +67,7 @@ class _Reader:
 
     def __init__(self, dumps: DumpSet, flight: Flight) -> None:
         self.files = {file.rank: file for file in dumps.files}
+        self.highest = max(self.files)
         self.flight = flight
         self._seen: dict[int, list[dict[str, Any]]] = {}
 
@@ -86,16 +87,15 @@ class _Reader:
                 rings.add(rank, dump)
             else:
                 misfits.append((rank, sorted(set.intersection(*map(set, members)))))
-        for named, own in misfits:
-            self._rename(rings, named, own)
+        for file, own in [(self.files.pop(named), own) for named, own in misfits]:
+            self._rename(rings, file, own)
         return rings
 
-    def _rename(self, rings: Rings, named: int, own: list[int]) -> None:
+    def _rename(self, rings: Rings, file: DumpFile, own: list[int]) -> None:
         """Take a dump as that of the one rank that is in all of its groups, if no other is."""
-        file = self.files.pop(named)
         dump = self._load(file) if len(own) == 1 and own[0] not in rings.ranks and own[0] not in self.files else None
         if dump is None:
-            self.flight.notes.append(f"{file.path.name} is left out: by its groups it is not of rank {named}")
+            self.flight.notes.append(f"{file.path.name} is left out: by its groups it is not of rank {file.rank}")
             return
         self.flight.notes.append(f"{file.path.name} is of rank {own[0]} by its groups, and is taken for it")
         self.files[own[0]] = file._replace(rank=own[0])
@@ -161,7 +161,7 @@ def _conclude(flight: Flight, rings: Rings, reader: _Reader, apart: dict[int, fl
     known = len(worlds[0]) if worlds else flight.world
     flight.world = known
     flight.judged = len(rings.ranks)
-    ranks = worlds[0] if worlds else range(max([*rings.ranks, known - 1], default=-1) + 1)
+    ranks = worlds[0] if worlds else range(max(reader.highest, known - 1) + 1)
     flight.missing = sorted(set(ranks) - set(rings.ranks))
     flight.waiting = sum(bool(ring.waits) for ring in rings.ranks.values())
     odd = sum(ring.odd_entries for ring in rings.ranks.values())

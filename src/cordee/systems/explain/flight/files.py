@@ -66,7 +66,9 @@ def find_dumps(folder: Path, attempt: int | None = None) -> DumpSet:
         raise UsageError("there are no dumps of this attempt", given=attempt, next="leave out --attempt")
     sets = _sets(folder)
     if not sets:
-        raise UsageError("there is no dump in this folder", given=str(folder), allowed="files named by rank", next=_NEXT)
+        raise UsageError(
+            "there is no dump in this folder", given=str(folder), allowed="files named by rank", next=_NEXT
+        )
     newest = max(sets, key=lambda key: (max(file.modified for file in sets[key]), len(sets[key])))
     left_out = [f"{len(files)} dumps {place}" for place, files in sets.items() if place != newest]
     left_out += [f"dumps of attempt {number}" for number in sorted(numbered)]

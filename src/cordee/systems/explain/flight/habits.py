@@ -7,6 +7,7 @@ from typing import Any
 from cordee.systems.explain.flight.rings import Group
 
 Token = tuple[str, str]
+_LAST = 6  # stretches that are compared with those before them
 
 
 def deviates(entries: list[dict[str, Any]], group: Group) -> bool | None:
@@ -21,10 +22,15 @@ def deviates(entries: list[dict[str, Any]], group: Group) -> bool | None:
         if name == group.name and not entry.get("is_p2p"):
             stretches.append([])
         stretches[-1].append((name, said))
-    complete, now = stretches[1:-1], stretches[-1]  # the first began before the ring did
-    if len(complete) < 2:
-        return None
-    return complete[-1] not in complete[:-1] or not any(one[: len(now)] == now for one in complete)
+    known = False
+    for at in range(max(2, len(stretches) - _LAST), len(stretches)):
+        now, running = stretches[at], at == len(stretches) - 1
+        # What followed the same stretch before; the first stretch began before the ring did.
+        usual = [stretches[one] for one in range(2, at) if stretches[one - 1] == stretches[at - 1]]
+        if usual and not any((one[: len(now)] if running else one) == now for one in usual):
+            return True
+        known = known or bool(usual)
+    return False if known else None
 
 
 def same_order(last: dict[str, Any], entries: list[dict[str, Any]], group: Group, sequence: int) -> bool | None:
@@ -33,6 +39,7 @@ def same_order(last: dict[str, Any], entries: list[dict[str, Any]], group: Group
     Returns:
         None where it did not make both calls.
     """
+
     def key(entry: dict[str, Any]) -> tuple[Any, ...]:
         return (entry["process_group"][0], entry["collective_seq_id"])
 

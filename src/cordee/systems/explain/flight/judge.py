@@ -7,8 +7,9 @@ is a victim of that; one that waits nowhere is the cause. What would have to be 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from statistics import median
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cordee.systems.explain.flight.habits import deviates, same_order
@@ -18,8 +19,16 @@ UNKNOWN = "unknown"
 _APART_S = 60.0
 _CONTEXT = 3
 _MOST_TRIED = 8
+_MOST_IN_ROUND = 16
 # They end on no rank before all have called them.
-_TOGETHER = ("all_reduce", "all_gather", "_all_gather_base", "all_gather_single", "reduce_scatter", "barrier")
+_TOGETHER: tuple[str, ...] = (
+    "all_reduce",
+    "all_gather",
+    "_all_gather_base",
+    "all_gather_single",
+    "reduce_scatter",
+    "barrier",
+)
 _TOGETHER += ("_reduce_scatter_base", "reduce_scatter_single", "all_reduce_barrier", *ALL_TO_ALL)
 _ANONYMOUS = ("", "undefined")
 
@@ -46,7 +55,7 @@ class Verdict(NamedTuple):
     sequence: int | None
     arrived: int | None = None
     suspects: tuple[int, ...] = ()
-    odd: dict[int, int] = {}
+    odd: Mapping[int, int] = MappingProxyType({})
     why: str = ""
 
 
@@ -78,9 +87,7 @@ class Judge:
         self.rings = rings
         self.world = world
         self.look = look
-        self.stuck = {
-            group.index: found for group in rings.groups if (found := self._stuck_in(group)) is not None
-        }
+        self.stuck = {group.index: found for group in rings.groups if (found := self._stuck_in(group)) is not None}
 
     def members(self, group: Group) -> Collection[int]:
         """Return the ranks of a group, those that called it where dumps do not say."""
@@ -110,10 +117,15 @@ class Judge:
         if not certain:
             certain, more = self._complete(stuck)
             likely += more
-        return _merged(certain) or _merged(likely[:1] if len({one.suspects for one in likely}) == 1 else likely)
+        if not certain and likely:
+            suspects = sorted({rank for one in likely for rank in one.suspects})
+            certain = [likely[0]._replace(suspects=tuple(suspects))]
+        return _merged(certain)
 
     def _stuck_in(self, group: Group) -> Stuck | None:
         waiting = [(span.open, span.time) for span in group.spans.values() if span.open is not None]
+        if not waiting:
+            waiting = self._failed_in(group)
         if not waiting:
             return None
         sequence = min(open_ for open_, _ in waiting)
@@ -128,14 +140,21 @@ class Judge:
                 arrived.append(rank)
         return Stuck(group, sequence, arrived, late, unseen, min(time for open_, time in waiting if open_ == sequence))
 
+    def _failed_in(self, group: Group) -> list[tuple[int, int]]:
+        """Return the last call of a Gloo group, and when it was made, if ranks called different things: it failed, and is no more."""
+        last = max((span.high for span in group.spans.values()), default=-1)
+        if last not in group.odd or not all(self.rings.ranks[rank].gloo for rank in group.spans):
+            return []
+        return [(last, span.last[1]) for span in group.spans.values() if span.high == last]
+
     def _idle(self, stuck: Stuck) -> list[Verdict]:
         """Return the verdict about late ranks that wait in nothing."""
         idle = tuple(rank for rank in stuck.late if not self.rings.ranks[rank].waits)
         if not idle:
             return []
         group, sequence, arrived = stuck.group, stuck.sequence, stuck.arrived[0]
-        if any(self.rings.ranks[rank].transfers for rank in idle):
-            why = "it uses send and receive besides, which Gloo does not record, and may wait in one of them"
+        if any(ring.transfers for ring in self.rings.ranks.values()):
+            why = "this program sends and receives, which Gloo does not record: they may wait in that"
             return [Verdict(UNKNOWN, (), group, sequence, arrived, idle, why=why)]
         if any(self._went_past(rank, arrived, group, sequence) for rank in idle):
             return [Verdict("missing-rank", idle, group, sequence, arrived, why="it went past this call to later ones")]
@@ -170,21 +189,20 @@ class Judge:
 
     def _right_side(self, group: Group, sequence: int, sides: dict[int, list[int]]) -> int | None:
         """Return the call that was meant: of most ranks, of groups of the same kind, or as it was before."""
-        members = len(self.members(group))
-        most, others = max(sides, key=lambda call: len(sides[call])), 0
-        others = sum(map(len, sides.values())) - len(sides[most])
-        if 2 * len(sides[most]) > members or (others == 1 and len(sides[most]) > 1 and 3 * len(sides[most]) > members):
+        most = max(sides, key=lambda call: len(sides[call]))
+        if 2 * len(sides[most]) > len(self.members(group)):
             return most
-        votes: Counter[int] = Counter()
+        meant: set[int] = set()
         if group.desc not in _ANONYMOUS:
             for other in self.rings.groups:
                 if other is not group and other.desc == group.desc and sequence not in other.odd:
-                    call = other.calls.get(sequence)
-                    if call in sides:
-                        votes[call] += 1
-        if not votes:
-            votes.update(call for call in _followers(group, sequence) if call in sides)
-        return next(iter(votes)) if len(votes) == 1 else None
+                    meant.add(other.calls.get(sequence, -1))
+        if len(meant & set(sides)) == 1:
+            return (meant & set(sides)).pop()
+        before = _followers(group, sequence) & set(sides)
+        right = before.pop() if len(before) == 1 else None
+        # Where several differ from what they did before, they may have meant to.
+        return right if sum(len(ranks) for call, ranks in sides.items() if call != right) == 1 else None
 
     def _kind(self, right: int, wrong: int) -> str:
         one, other = self.rings.calls[right], self.rings.calls[wrong]
@@ -243,9 +261,7 @@ class Judge:
             if before is not None and before != one.numel:
                 changed.append(who)
         group = self.rings.groups[what.group]
-        why = (
-            f"rank {rank} waits in a {what.op} of {_amount(what)}, rank {what.peer} in a {half.op} of {_amount(half)}"
-        )
+        why = f"rank {rank} waits in a {what.op} of {_amount(what)}, rank {what.peer} in a {half.op} of {_amount(half)}"
         if len(changed) == 1:
             other = what.peer if changed[0] == rank else rank
             return Verdict("p2p", (changed[0],), group, None, other, why=why)
@@ -276,7 +292,6 @@ class Judge:
             if not isinstance(what, Transfer) or what.peer not in self.rings.ranks:
                 continue
             head, half = self._head(what.peer), self._half(rank, what)
-            group = self.rings.groups[what.group]
             if half is None:
                 if len(undecided) < _MOST_TRIED and rank in self._waited_for(what.peer, away):
                     verdict = self._unanswered(rank, what)
@@ -288,7 +303,36 @@ class Judge:
                 if verdict.ranks:
                     return [verdict]
                 undecided.append(verdict)
-        return undecided[:1]
+        return undecided[:1] or self._round(away)
+
+    def _round(self, away: dict[int, list[int]]) -> list[Verdict]:
+        """Return the verdict about ranks that wait for each other in a longer round: whose last steps went another way."""
+        start = next((rank for rank in self.rings.ranks if rank in self._waited_for(rank, away)), None)
+        if start is None:
+            return []
+        ranks = [rank for rank in self._waited_for(start, away) if start in self._waited_for(rank, away)]
+        head = self._head(start)
+        odd = ranks
+        if len(ranks) <= _MOST_IN_ROUND:
+            common = next((one for one in self.rings.groups if all(rank in one.spans for rank in ranks)), None)
+            ways = {rank: deviates(self.look(rank), common) if common else None for rank in ranks}
+            odd = [rank for rank, way in ways.items() if way is not False]
+            head = self._head(odd[0]) if odd else head
+            if len(odd) == 1 and ways[odd[0]]:
+                why = "its last step went unlike those before, and ranks wait for each other in a round"
+                return [self._round_verdict(head, tuple(odd), (), why)]
+        return [
+            self._round_verdict(head, (), tuple(sorted(odd or ranks)), "these ranks wait for each other in a round")
+        ]
+
+    def _round_verdict(
+        self, head: int | Transfer | None, ranks: tuple[int, ...], suspects: tuple[int, ...], why: str
+    ) -> Verdict:
+        index = head.group if isinstance(head, Transfer) else head
+        assert index is not None
+        group, stuck = self.rings.groups[index], self.stuck.get(index)
+        sequence = None if isinstance(head, Transfer) or stuck is None else stuck.sequence
+        return Verdict("order", ranks, group, sequence, None, suspects, why=why)
 
     def _waited_for(self, rank: int, away: dict[int, list[int]]) -> set[int]:
         """Return the ranks for which a rank waits, and those for which they wait, and so on."""
@@ -384,7 +428,7 @@ class Judge:
                 continue
             started = [rank for rank in one.arrived if group.spans[rank].started]
             held = tuple(rank for rank in one.arrived if not group.spans[rank].started)
-            if held and 2 * len(held) < len(one.arrived):
+            if held and 2 * len(held) <= len(one.arrived):
                 certain.append(Verdict("gpu-stall", held, group, sequence, started[0]))
             elif one.unseen:
                 why = "all whose dumps are there have called it alike"
@@ -493,7 +537,9 @@ def strangers(rings: Rings) -> dict[int, str]:
     fewer = min((behind, ahead), key=len)
     if not behind or len(behind) == len(ahead):
         return {}
-    return dict.fromkeys(fewer, "it is of another time: others have completed calls with it that it does not know, or it with them")
+    return dict.fromkeys(
+        fewer, "it is of another time: others have completed calls with it that it does not know, or it with them"
+    )
 
 
 def clocks_apart(rings: Rings) -> dict[int, float]:
@@ -502,11 +548,11 @@ def clocks_apart(rings: Rings) -> dict[int, float]:
     for group in rings.groups:
         times: dict[int, list[int]] = {}
         for span in group.spans.values():
-            for sequence, time in span.times:
+            for sequence, time in {span.last, span.ended}:
                 times.setdefault(sequence, []).append(time)
         middles = {sequence: median(each) for sequence, each in times.items() if len(each) > 2}
         for rank, span in group.spans.items():
-            for sequence, time in span.times:
+            for sequence, time in {span.last, span.ended}:
                 if sequence in middles:
                     apart = (time - middles[sequence]) / 1e9
                     offsets[rank] = min(offsets.get(rank, apart), apart, key=abs)

@@ -64,10 +64,10 @@ class Span:
         open: the first that has not ended, None where all have.
         place, time: of that one in the ring, and when it was called, ns.
         started: whether the recorder saw it start.
-        times: when the last two were called, ns, by sequence number.
+        last, ended: the last call, and the last that has ended: sequence number, and when it was called.
     """
 
-    __slots__ = ("high", "low", "open", "place", "started", "time", "times")
+    __slots__ = ("ended", "high", "last", "low", "open", "place", "started", "time")
 
     def __init__(self, low: int) -> None:
         self.low = low
@@ -75,7 +75,7 @@ class Span:
         self.open: int | None = None
         self.started = False
         self.place = self.time = 0
-        self.times: tuple[tuple[int, int], ...] = ()
+        self.last = self.ended = (-1, 0)
 
 
 class Group:
@@ -172,7 +172,9 @@ class _Reading:
             if first != self.call:
                 group.odd.setdefault(seq, {}).setdefault(self.call, []).append(self.rank)
         span.high = max(span.high, seq)
-        span.times = (*span.times[-1:], (seq, self.time))
+        span.last = (seq, self.time)
+        if self.done:
+            span.ended = span.last
         if not self.done:
             if span.open is None:
                 span.open, span.place, span.started, span.time = seq, self.place, self.started, self.time

@@ -43,7 +43,7 @@ def sentence(finding: dict[str, Any]) -> str:
     others = f"{finding['arrived']} of {finding['members']} ranks wait"
     match finding["kind"]:
         case "cpu-stall":
-            text = f"{who} {'has' if one else 'have'} not called {place}, and wait{'s' if one else ''} in no communication; {others}"
+            text = f"{who} {'has' if one else 'have'} not called {place}, and wait{'s' if one else ''} in no other; {others}"
             if finding["sequence"] is None:
                 text = f"{who} {'has' if one else 'have'} not come to a transfer {place}"
         case "missing-rank":
@@ -53,7 +53,9 @@ def sentence(finding: dict[str, Any]) -> str:
         case "wrong-collective" | "size" | "dtype" | "coalesced":
             text = _mismatch(finding, who, place)
         case "order":
-            text = f"{who or said_of(suspects)} and the others call {place} in different order"
+            text = f"{who} and the others call {place} in different order"
+            if not ranks:
+                text = f"{said_of(suspects)} wait for each other {place}"
         case "all-to-all":
             text = f"{who or 'some rank'} called {place} with other split sizes than the others expect"
         case "p2p":
@@ -81,9 +83,14 @@ def next_of(finding: dict[str, Any]) -> str:
 
 def lines(document: dict[str, Any]) -> list[str]:
     """Return a whole document as the terminal shows it."""
-    world = f" of {document['world']}" if document["world"] else ""
-    text = [f"{document['dumps']} dumps{world} ranks; {document['waiting']} ranks wait in a call that has not ended"]
-    if not document["findings"]:
+    world = f" of {document['world']} ranks" if document["world"] else ""
+    waiting = document["waiting"]
+    text = [
+        f"{document['dumps']} dumps{world}; {waiting} {'ranks wait' if waiting != 1 else 'rank waits'} in a call that has not ended"
+    ]
+    if not document["dumps"]:
+        text = ["no dump could be read, so nothing can be said"]
+    elif not document["findings"]:
         text.append("no hang is seen: whatever was called has ended")
     for finding in document["findings"]:
         text += ["", f"{finding['kind']}: {finding['text']}"]
@@ -94,7 +101,7 @@ def lines(document: dict[str, Any]) -> list[str]:
     if document["missing_ranks"]:
         text.append(f"no dump of {said_of(document['missing_ranks'])}")
     text += [f"not read: {refused['path']}: {refused['why']}" for refused in document["refused"]]
-    return text + document["notes"]
+    return text + list(document["notes"])
 
 
 _SHOWN = (("where", "where"), ("expected", "expected"), ("last call", "last"))
