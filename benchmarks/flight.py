@@ -7,13 +7,16 @@ up to a share of the dumps missing. Both tools get the same folders. An answer i
 *unknown* when nobody is, *wrong* else; torchfrtrace's answer is whom its first error names, as culprit or as missing. Where the
 culprit's own dump is missing nothing more than "unknown" is asked for.
 
-Speed and memory: a fault among many ranks, whole rings; CPU seconds and peak memory of the process, three times in turn, medians.
+Speed and memory: a fault among many ranks, whole rings; CPU seconds and peak memory of the process: the median of three times,
+torchfrtrace once.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import logging
 import os
 import random
 import re
@@ -25,13 +28,15 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
+from typing import Any, cast
 
 from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
 from cordee.testing.flight_dumps import write_dump
 from cordee.testing.flight_faults import FAULTS, Fault, make_fault
+from flight_held_out import CROSSED, make_crossed, make_held_out
 from flight_held_out import FAULTS as HELD_OUT
-from flight_held_out import make_held_out
 
 SIZES = ((512, 160), (4096, 96), (128, 2000))
 _TP = 8
@@ -45,14 +50,23 @@ def ours(folder: Path) -> set[int]:
 
 def theirs(folder: Path) -> set[int] | None:
     """Return whom torchfrtrace's first error names; None where it ends with an exception."""
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(folder), "--allow-incomplete-ranks"],
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
+    # It draws tables with a package that it can do without, but not everywhere.
+    sys.modules.setdefault("tabulate", cast(Any, SimpleNamespace(tabulate=lambda *table, **form: "")))
+    from torch.distributed.flight_recorder import fr_trace
+
+    said: list[str] = []
+    listener = logging.Handler()
+    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("Flight Recorder")
+    logger.handlers = [listener]
+    logger.propagate = False
+    try:
+        fr_trace.main([str(folder), "--allow-incomplete-ranks"])
+    except Exception:
         return None
-    for line in (done.stdout + done.stderr).splitlines():
+    finally:
+        gc.enable()  # its loader leaves it off
+    for line in said:
         if "Culprit rank" in line:
             return {int(rank) for rank in re.findall(r"Culprit rank (\d+)", line)}
         if match := re.search(r"missing ranks: \{([\d, ]+)\}", line):
@@ -149,13 +163,22 @@ def write_many(folder: Path, world: int, ring: int) -> None:
         write_dump(folder / f"rank_{rank}", dump)
 
 
+# A process that is large would lend its size to its child.
+_SMALL = """
+import os, sys
+with open(os.devnull, "w") as nowhere:
+    child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, nowhere.fileno(), 1),
+        (os.POSIX_SPAWN_DUP2, nowhere.fileno(), 2)])
+used = os.wait4(child, 0)[2]
+print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1000)
+"""
+
+
 def cost(argv: list[str]) -> tuple[float, float]:
     """Return CPU seconds and peak memory in MB of a command."""
-    with open(os.devnull, "w") as nowhere:
-        child = subprocess.Popen(argv, stdout=nowhere, stderr=nowhere)
-        _, _, used = os.wait4(child.pid, 0)
-    child.returncode = 0
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1000
+    said = subprocess.run([sys.executable, "-I", "-S", "-c", _SMALL, *argv], check=True, capture_output=True, text=True)
+    seconds, size = map(float, said.stdout.split())
+    return seconds, size
 
 
 def speed(times: int, peer: bool) -> None:
@@ -169,7 +192,7 @@ def speed(times: int, peer: bool) -> None:
         write_many(folder, world, ring)
         named = sorted(ours(folder))
         for tool in list(tools)[: 2 if peer else 1]:
-            taken = [cost([*tools[tool], str(folder)]) for _ in range(times)]
+            taken = [cost([*tools[tool], str(folder)]) for _ in range(times if tool == "cordee" else 1)]
             seconds, size = median(one for one, _ in taken), median(one for _, one in taken)
             print(f"{world} x {ring}: {tool}: {seconds:.2f} CPU s, {size:.0f} MB", flush=True)
         print(
@@ -188,15 +211,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--each", type=int, default=16, help="faults of each kind")
     parser.add_argument("--missing", type=float, default=0.3, help="share of the dumps that may be missing")
-    parser.add_argument("--times", type=int, default=3, help="how often each speed is measured")
+    parser.add_argument("--times", type=int, default=3, help="how often our speed is measured")
     parser.add_argument("--alone", action="store_true", help="leave torchfrtrace out")
-    parser.add_argument("--only", choices=["faults", "held-out", "speed"])
+    parser.add_argument("--only", choices=["faults", "held-out", "crossed", "speed"])
     options = parser.parse_args()
     tables = {}
     if options.only in (None, "faults"):
         tables["faults"] = answers(list(FAULTS), make_fault, options.each, options.missing, not options.alone)
     if options.only in (None, "held-out"):
         tables["held out"] = answers(list(HELD_OUT), make_held_out, options.each, options.missing, not options.alone)
+    if options.only in (None, "crossed"):
+        tables["crossed"] = answers(CROSSED, make_crossed, options.each, options.missing, not options.alone)
     for title, table in tables.items():
         for tool in ("ours", "theirs"):
             total: Counter[str] = Counter()

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cordee.testing.flight_dumps import PG, Batch, Call, Engine, Move, Program, Stall, Step, Wait
-from cordee.testing.flight_faults import Fault, Training
+from cordee.testing.flight_faults import FAULTS as TUNED
+from cordee.testing.flight_faults import TRAININGS, Fault, Training
 
 
 def hybrid(shards: int, replicas: int, steps: int) -> Training:
@@ -148,7 +149,7 @@ def node_stalls(training: Training, rank: int, dice: random.Random) -> Broken:
     nth = dice.randrange(3, 6)
     for one in (first, first + 1):
         waits = [at for at, step in enumerate(programs[one]) if isinstance(step, Wait)]
-        programs[one] = [*programs[one][: waits[nth] + 1], Stall()]
+        programs[one] = [*programs[one][: waits[nth % len(waits)] + 1], Stall()]
     return {first, first + 1}, programs
 
 
@@ -186,11 +187,17 @@ def wrong_peer(training: Training, rank: int, dice: random.Random) -> Broken:
         part = step.parts[0]
         if not isinstance(part, Move):
             return None
-        peer = dice.choice([one for one in training.groups[part.group].ranks if one not in (rank, part.peer)])
+        peers = [one for one in training.groups[part.group].ranks if one not in (rank, part.peer)]
+        if not peers:
+            return None
+        peer = dice.choice(peers)
         new: Step = replace(step, parts=(replace(part, peer=peer), *step.parts[1:]))
     else:
         assert isinstance(step, Move)
-        peer = dice.choice([one for one in training.groups[step.group].ranks if one not in (rank, step.peer)])
+        peers = [one for one in training.groups[step.group].ranks if one not in (rank, step.peer)]
+        if not peers:
+            return None
+        peer = dice.choice(peers)
         new = replace(step, peer=peer)
     return {rank}, _with(training.programs, rank, [*program[:at], new, *program[at + 1 :]])
 
@@ -219,7 +226,8 @@ def lacks_receive(training: Training, rank: int, dice: random.Random) -> Broken:
 
 def _of_all(program: Program, nth: int) -> int:
     """Return the place of a rank's nth call in which all ranks meet."""
-    return [at for at, step in enumerate(program) if isinstance(step, Call) and step.group == "all"][nth]
+    places = [at for at, step in enumerate(program) if isinstance(step, Call) and step.group in ("all", "world")]
+    return places[nth % len(places)]
 
 
 def half_differs(training: Training, rank: int, dice: random.Random) -> Broken:
@@ -298,6 +306,46 @@ def make_held_out(name: str, seed: int) -> Fault:
         made = Engine(training.groups, programs, ring=dice.choice((30, 60, 200)), ahead=dice.choice((5, 50))).run()
         if made.hangs:
             return Fault(name, layout, training.world, made, frozenset(culprits), ())
+
+
+def make_crossed(name: str, seed: int) -> Fault:
+    """Return a held-out fault in a training that was tuned with, or a fault that was tuned with in a held-out training."""
+    dice = random.Random(f"crossed {name} {seed}")
+    while True:
+        if name in FAULTS:
+            layout = dice.choice(list(TRAININGS))
+            training = TRAININGS[layout](dice)
+            broken = FAULTS[name](training, dice.randrange(training.world), dice)
+            if broken is None:
+                continue
+            culprits, engine = broken[0], {"programs": broken[1]}
+        else:
+            layout = dice.choice(LAYOUTS_OF.get(name, tuple(LAYOUTS)))
+            training = LAYOUTS[layout](dice)
+            drawn = TUNED[name](training, dice.randrange(training.world), dice)
+            if drawn is None:
+                continue
+            culprits, _, engine = drawn
+        made = Engine(
+            training.groups,
+            engine.get("programs", training.programs),
+            ring=dice.choice((30, 60, 200)),
+            ahead=dice.choice((5, 50)),
+            held=engine.get("held", ()),
+            broken=engine.get("broken", ()),
+        ).run()
+        if made.hangs:
+            return Fault(name, layout, training.world, made, frozenset(culprits), ())
+
+
+# Where such a fault can be.
+LAYOUTS_OF = {
+    "transfer left out": ("ring", "lean pipeline"),
+    "transfer size": ("ring", "lean pipeline"),
+    "both send": ("lean pipeline",),
+}
+_NOWHERE = ("another root", "batch", "all-to-all")
+CROSSED = [name for name in (*FAULTS, *TUNED) if name not in _NOWHERE]
 
 
 def _reduce(group: str, size: int, line: int) -> Call:
