@@ -17,7 +17,6 @@ import argparse
 import gc
 import json
 import logging
-import os
 import random
 import re
 import shutil
