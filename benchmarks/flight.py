@@ -30,12 +30,13 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any, cast
 
+from flight_held_out import CROSSED, make_crossed, make_held_out
+from flight_held_out import FAULTS as HELD_OUT
+
 from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
 from cordee.testing.flight_dumps import write_dump
-from cordee.testing.flight_faults import FAULTS, Fault, make_fault
-from flight_held_out import CROSSED, make_crossed, make_held_out
-from flight_held_out import FAULTS as HELD_OUT
+from cordee.testing.flight_faults import FAULTS, MadeFault, make_fault
 
 SIZES = ((512, 160), (4096, 96), (128, 2000))
 _TP = 8
@@ -73,7 +74,7 @@ def theirs(folder: Path) -> set[int] | None:
     return set()
 
 
-def judge(named: set[int] | None, fault: Fault, missing: set[int]) -> str:
+def judge(named: set[int] | None, fault: MadeFault, missing: set[int]) -> str:
     """Return what an answer is worth."""
     if named is None:
         return "exception"
@@ -85,7 +86,7 @@ def judge(named: set[int] | None, fault: Fault, missing: set[int]) -> str:
 
 
 def answers(
-    names: list[str], make: Callable[[str, int], Fault], each: int, share: float, peer: bool
+    names: list[str], make: Callable[[str, int], MadeFault], each: int, share: float, peer: bool
 ) -> dict[str, dict[str, Counter[str]]]:
     """Return how many answers of each worth both tools give, by fault."""
     table: dict[str, dict[str, Counter[str]]] = {}

@@ -10,12 +10,22 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from cordee.testing.flight_dumps import PG, Batch, Call, Engine, Move, Program, Stall, Step, Wait
+from cordee.testing.flight_dumps import (
+    PG,
+    BatchCall,
+    CpuStall,
+    CpuWait,
+    FlightEngine,
+    GroupCall,
+    PeerCall,
+    Program,
+    Step,
+)
 from cordee.testing.flight_faults import FAULTS as TUNED
-from cordee.testing.flight_faults import TRAININGS, Fault, Training
+from cordee.testing.flight_faults import TRAININGS, MadeFault, MadeTraining
 
 
-def hybrid(shards: int, replicas: int, steps: int) -> Training:
+def hybrid(shards: int, replicas: int, steps: int) -> MadeTraining:
     """Sharded within a node, replicated across: parameters are gathered ahead of their layer."""
     world = shards * replicas
     groups = {"all": PG("default", "default_pg", tuple(range(world)))}
@@ -32,32 +42,36 @@ def hybrid(shards: int, replicas: int, steps: int) -> Training:
             for layer in range(3):
                 size = 4096 * (layer + 1)
                 program.append(
-                    Call(shard, "_all_gather_base", ((size,),), ((size * shards,),), "BFloat16", 10 + layer, True)
+                    GroupCall(shard, "_all_gather_base", ((size,),), ((size * shards,),), "BFloat16", 10 + layer, True)
                 )
             for layer in reversed(range(3)):
                 size = 4096 * (layer + 1)
-                program.append(Call(shard, "_reduce_scatter_base", ((size * shards,),), ((size,),), line=20 + layer))
-                program.append(Call(replica, "all_reduce", ((size,),), ((size,),), line=30 + layer))
-            program += [Call("all", "all_reduce", line=40), Wait()]
+                program.append(
+                    GroupCall(shard, "_reduce_scatter_base", ((size * shards,),), ((size,),), line=20 + layer)
+                )
+                program.append(GroupCall(replica, "all_reduce", ((size,),), ((size,),), line=30 + layer))
+            program += [GroupCall("all", "all_reduce", line=40), CpuWait()]
             if step % 3 == 2:
-                program += [Call("all", "barrier", (), (), line=50), Wait()]
+                program += [GroupCall("all", "barrier", (), (), line=50), CpuWait()]
         programs[rank] = program
-    return Training(groups, programs)
+    return MadeTraining(groups, programs)
 
 
-def ring(world: int, steps: int) -> Training:
+def ring(world: int, steps: int) -> MadeTraining:
     """Ring attention: keys go to the next rank while those of the one before arrive."""
     groups = {"all": PG("0", "default_pg", tuple(range(world))), "cp": PG("7", "context", tuple(range(world)))}
     programs: dict[int, Program] = {}
     for rank in range(world):
         onward, back = (rank + 1) % world, (rank - 1) % world
-        exchange = Batch("cp", (Move("cp", "send", onward, (64, 128)), Move("cp", "recv", back, (64, 128))), 12)
-        step: Program = [exchange] * 3 + [_reduce("all", 8192, 20), _reduce("all", 1, 25), Wait()]
+        exchange = BatchCall(
+            "cp", (PeerCall("cp", "send", onward, (64, 128)), PeerCall("cp", "recv", back, (64, 128))), 12
+        )
+        step: Program = [exchange] * 3 + [_reduce("all", 8192, 20), _reduce("all", 1, 25), CpuWait()]
         programs[rank] = step * steps
-    return Training(groups, programs)
+    return MadeTraining(groups, programs)
 
 
-def lean_pipeline(stages: int, lanes: int, steps: int) -> Training:
+def lean_pipeline(stages: int, lanes: int, steps: int) -> MadeTraining:
     """One microbatch, one by one through the stages, and the loss told to all by the last stage."""
     world = stages * lanes
     groups = {"all": PG("0", "default_pg", tuple(range(world)))}
@@ -66,17 +80,17 @@ def lean_pipeline(stages: int, lanes: int, steps: int) -> Training:
         ranks = [lane * stages + stage for stage in range(stages)]
         groups[f"p{lane}"] = PG(f"pp{lane}", "pp", tuple(ranks))
         for stage, rank in enumerate(ranks):
-            before = [Move(f"p{lane}", "recv", ranks[stage - 1], (32, 64), line=31)] if stage else []
-            after = [Move(f"p{lane}", "send", ranks[stage + 1], (32, 64), line=32)] if stage < stages - 1 else []
-            back = [Move(f"p{lane}", "recv", ranks[stage + 1], (32, 64), line=33)] if stage < stages - 1 else []
-            up = [Move(f"p{lane}", "send", ranks[stage - 1], (32, 64), line=34)] if stage else []
-            told = Call(f"p{lane}", "broadcast", ((1,),), ((1,),), line=35, root=stages - 1)
-            one: Program = [*before, *after, *back, *up, told, _reduce("all", 2048, 36), Wait()]
+            before = [PeerCall(f"p{lane}", "recv", ranks[stage - 1], (32, 64), line=31)] if stage else []
+            after = [PeerCall(f"p{lane}", "send", ranks[stage + 1], (32, 64), line=32)] if stage < stages - 1 else []
+            back = [PeerCall(f"p{lane}", "recv", ranks[stage + 1], (32, 64), line=33)] if stage < stages - 1 else []
+            up = [PeerCall(f"p{lane}", "send", ranks[stage - 1], (32, 64), line=34)] if stage else []
+            told = GroupCall(f"p{lane}", "broadcast", ((1,),), ((1,),), line=35, root=stages - 1)
+            one: Program = [*before, *after, *back, *up, told, _reduce("all", 2048, 36), CpuWait()]
             programs[rank] = one * steps
-    return Training(groups, programs)
+    return MadeTraining(groups, programs)
 
 
-def actors(world: int, steps: int) -> Training:
+def actors(world: int, steps: int) -> MadeTraining:
     """Half trains, half generates; weights go to all from rank 0."""
     half = world // 2
     groups = {
@@ -88,17 +102,17 @@ def actors(world: int, steps: int) -> Training:
     for rank in range(world):
         own = [_reduce("train", 4096, 61), _reduce("train", 512, 62)] * 2
         if rank >= half:
-            own = [Call("play", "_all_gather_base", ((16,),), ((16 * (world - half),),), "Long", 63)] * 3
+            own = [GroupCall("play", "_all_gather_base", ((16,),), ((16 * (world - half),),), "Long", 63)] * 3
         programs[rank] = [
             *own,
-            Wait(),
-            Call("all", "broadcast", ((9999,),), ((9999,),), line=64, root=0),
-            Wait(),
+            CpuWait(),
+            GroupCall("all", "broadcast", ((9999,),), ((9999,),), line=64, root=0),
+            CpuWait(),
         ] * steps
-    return Training(groups, programs)
+    return MadeTraining(groups, programs)
 
 
-def metrics(world: int, steps: int) -> Training:
+def metrics(world: int, steps: int) -> MadeTraining:
     """Gradients reduced, and metrics gathered by rank 0, which scatters the next work."""
     groups = {"all": PG("0", "default_pg", tuple(range(world)))}
     programs: dict[int, Program] = {}
@@ -107,15 +121,15 @@ def metrics(world: int, steps: int) -> Training:
         one: Program = [
             _reduce("all", 5000, 71),
             _reduce("all", 300, 72),
-            Call("all", "gather", ((7,),), gathered, line=73, root=0),
-            Call("all", "scatter", gathered, ((7,),), line=74, root=0),
-            Wait(),
+            GroupCall("all", "gather", ((7,),), gathered, line=73, root=0),
+            GroupCall("all", "scatter", gathered, ((7,),), line=74, root=0),
+            CpuWait(),
         ]
         programs[rank] = one * steps
-    return Training(groups, programs)
+    return MadeTraining(groups, programs)
 
 
-LAYOUTS: dict[str, Callable[[random.Random], Training]] = {
+LAYOUTS: dict[str, Callable[[random.Random], MadeTraining]] = {
     "hybrid": lambda dice: hybrid(4, dice.choice((2, 4)), 7),
     "ring": lambda dice: ring(dice.choice((4, 8)), 8),
     "lean pipeline": lambda dice: lean_pipeline(4, dice.choice((1, 2, 4)), 9),
@@ -135,57 +149,57 @@ def _with(programs: Programs, rank: int, steps: list[Step]) -> Programs:
     return {**programs, rank: steps}
 
 
-def ends_early(training: Training, rank: int, dice: random.Random) -> Broken:
+def ends_early(training: MadeTraining, rank: int, dice: random.Random) -> Broken:
     """Its data ended before the others'."""
     program = training.programs[rank]
-    waits = [at for at, step in enumerate(program) if isinstance(step, Wait) and at > len(program) // 2]
+    waits = [at for at, step in enumerate(program) if isinstance(step, CpuWait) and at > len(program) // 2]
     return {rank}, _with(training.programs, rank, program[: dice.choice(waits[:-1]) + 1])
 
 
-def node_stalls(training: Training, rank: int, dice: random.Random) -> Broken:
+def node_stalls(training: MadeTraining, rank: int, dice: random.Random) -> Broken:
     """Two ranks of one node wait for a file system, after the same step."""
     first = rank - rank % 2
     programs = dict(training.programs)
     nth = dice.randrange(3, 6)
     for one in (first, first + 1):
-        waits = [at for at, step in enumerate(programs[one]) if isinstance(step, Wait)]
-        programs[one] = [*programs[one][: waits[nth % len(waits)] + 1], Stall()]
+        waits = [at for at, step in enumerate(programs[one]) if isinstance(step, CpuWait)]
+        programs[one] = [*programs[one][: waits[nth % len(waits)] + 1], CpuStall()]
     return {first, first + 1}, programs
 
 
-def logs_more(training: Training, rank: int, dice: random.Random) -> Broken:
+def logs_more(training: MadeTraining, rank: int, dice: random.Random) -> Broken:
     """One rank reduces something that only it logs."""
     program = training.programs[rank]
-    at = _place(program, dice, Call)
+    at = _place(program, dice, GroupCall)
     if at is None:
         return None
     call = program[at]
-    assert isinstance(call, Call)
+    assert isinstance(call, GroupCall)
     return {rank}, _with(training.programs, rank, [*program[:at], _reduce(call.group, 77, 999), *program[at:]])
 
 
-def other_branch(training: Training, rank: int, dice: random.Random) -> Broken:
+def other_branch(training: MadeTraining, rank: int, dice: random.Random) -> Broken:
     """One rank evaluates where the others train."""
     program = training.programs[rank]
-    at = _place(program, dice, Call)
+    at = _place(program, dice, GroupCall)
     if at is None or at + 3 >= len(program):
         return None
     call = program[at]
-    assert isinstance(call, Call)
-    branch = [_reduce(call.group, 3, 991), Call(call.group, "broadcast", ((3,),), ((3,),), line=992, root=0)]
-    return {rank}, _with(training.programs, rank, [*program[:at], *branch, Wait(), *program[at + 3 :]])
+    assert isinstance(call, GroupCall)
+    branch = [_reduce(call.group, 3, 991), GroupCall(call.group, "broadcast", ((3,),), ((3,),), line=992, root=0)]
+    return {rank}, _with(training.programs, rank, [*program[:at], *branch, CpuWait(), *program[at + 3 :]])
 
 
-def wrong_peer(training: Training, rank: int, dice: random.Random) -> Broken:
+def wrong_peer(training: MadeTraining, rank: int, dice: random.Random) -> Broken:
     """One transfer goes to another rank of the group."""
     program = training.programs[rank]
-    at = _place(program, dice, (Move, Batch))
+    at = _place(program, dice, (PeerCall, BatchCall))
     if at is None:
         return None
     step = program[at]
-    if isinstance(step, Batch):
+    if isinstance(step, BatchCall):
         part = step.parts[0]
-        if not isinstance(part, Move):
+        if not isinstance(part, PeerCall):
             return None
         peers = [one for one in training.groups[part.group].ranks if one not in (rank, part.peer)]
         if not peers:
@@ -193,7 +207,7 @@ def wrong_peer(training: Training, rank: int, dice: random.Random) -> Broken:
         peer = dice.choice(peers)
         new: Step = replace(step, parts=(replace(part, peer=peer), *step.parts[1:]))
     else:
-        assert isinstance(step, Move)
+        assert isinstance(step, PeerCall)
         peers = [one for one in training.groups[step.group].ranks if one not in (rank, step.peer)]
         if not peers:
             return None
@@ -202,23 +216,23 @@ def wrong_peer(training: Training, rank: int, dice: random.Random) -> Broken:
     return {rank}, _with(training.programs, rank, [*program[:at], new, *program[at + 1 :]])
 
 
-def sends_twice(training: Training, rank: int, dice: random.Random) -> Broken:
+def sends_twice(training: MadeTraining, rank: int, dice: random.Random) -> Broken:
     """One transfer is made twice."""
     program = training.programs[rank]
-    at = _place(program, dice, Move)
+    at = _place(program, dice, PeerCall)
     if at is None:
         return None
     return {rank}, _with(training.programs, rank, [*program[: at + 1], program[at], *program[at + 1 :]])
 
 
-def lacks_receive(training: Training, rank: int, dice: random.Random) -> Broken:
+def lacks_receive(training: MadeTraining, rank: int, dice: random.Random) -> Broken:
     """A batch of transfers lacks one of them."""
     program = training.programs[rank]
-    at = _place(program, dice, Batch)
+    at = _place(program, dice, BatchCall)
     if at is None:
         return None
     step = program[at]
-    assert isinstance(step, Batch)
+    assert isinstance(step, BatchCall)
     return {rank}, _with(
         training.programs, rank, [*program[:at], replace(step, parts=step.parts[:1]), *program[at + 1 :]]
     )
@@ -226,35 +240,35 @@ def lacks_receive(training: Training, rank: int, dice: random.Random) -> Broken:
 
 def _of_all(program: Program, nth: int) -> int:
     """Return the place of a rank's nth call in which all ranks meet."""
-    places = [at for at, step in enumerate(program) if isinstance(step, Call) and step.group in ("all", "world")]
+    places = [at for at, step in enumerate(program) if isinstance(step, GroupCall) and step.group in ("all", "world")]
     return places[nth % len(places)]
 
 
-def half_differs(training: Training, rank: int, dice: random.Random) -> Broken:
+def half_differs(training: MadeTraining, rank: int, dice: random.Random) -> Broken:
     """Half of the ranks have another size, by a setting: nobody can be blamed."""
     programs = dict(training.programs)
     nth = dice.randrange(4, 7)
     for one in range(0, training.world, 2):
         at = _of_all(programs[one], nth)
         call = programs[one][at]
-        if not isinstance(call, Call) or len(call.inputs) != 1 or len(call.outputs) != 1:
+        if not isinstance(call, GroupCall) or len(call.inputs) != 1 or len(call.outputs) != 1:
             return None
         new = replace(call, inputs=((call.inputs[0][0] + 5,),), outputs=((call.outputs[0][0] + 5,),))
         programs[one] = [*programs[one][:at], new, *programs[one][at + 1 :]]
     return set(), programs
 
 
-def other_root(training: Training, rank: int, dice: random.Random) -> Broken:
+def other_root(training: MadeTraining, rank: int, dice: random.Random) -> Broken:
     """One rank names another root, which no recorder writes down: nobody can be blamed."""
     program = training.programs[rank]
-    at = _place(program, dice, Call)
+    at = _place(program, dice, GroupCall)
     call = program[at] if at is not None else None
-    if not isinstance(call, Call) or call.root is None:
+    if not isinstance(call, GroupCall) or call.root is None:
         return None
     return set(), _with(training.programs, rank, [*program[:at], replace(call, root=call.root + 1), *program[at + 1 :]])
 
 
-def two_types(training: Training, rank: int, dice: random.Random) -> Broken:
+def two_types(training: MadeTraining, rank: int, dice: random.Random) -> Broken:
     """Two ranks reduce in another type."""
     programs = dict(training.programs)
     other = (rank + 1) % training.world
@@ -264,21 +278,21 @@ def two_types(training: Training, rank: int, dice: random.Random) -> Broken:
     for one in (rank, other):
         at = _of_all(programs[one], nth)
         call = programs[one][at]
-        if not isinstance(call, Call) or call.op not in ("all_reduce", "broadcast"):
+        if not isinstance(call, GroupCall) or call.op not in ("all_reduce", "broadcast"):
             return None
         programs[one] = [*programs[one][:at], replace(call, dtype="Double"), *programs[one][at + 1 :]]
     return {rank, other}, programs
 
 
-def forgets_a_step(training: Training, rank: int, dice: random.Random) -> Broken:
+def forgets_a_step(training: MadeTraining, rank: int, dice: random.Random) -> Broken:
     """A step is skipped whole, as after a batch that could not be read."""
     program = training.programs[rank]
-    waits = [at for at, step in enumerate(program) if isinstance(step, Wait) and at > len(program) // 2]
+    waits = [at for at, step in enumerate(program) if isinstance(step, CpuWait) and at > len(program) // 2]
     nth = dice.randrange(len(waits) - 1)
     return {rank}, _with(training.programs, rank, [*program[: waits[nth] + 1], *program[waits[nth + 1] + 1 :]])
 
 
-FAULTS: dict[str, Callable[[Training, int, random.Random], Broken]] = {
+FAULTS: dict[str, Callable[[MadeTraining, int, random.Random], Broken]] = {
     "ends early": ends_early,
     "two of a node stall": node_stalls,
     "one more call": logs_more,
@@ -293,7 +307,7 @@ FAULTS: dict[str, Callable[[Training, int, random.Random], Broken]] = {
 }
 
 
-def make_held_out(name: str, seed: int) -> Fault:
+def make_held_out(name: str, seed: int) -> MadeFault:
     """Return a training that hangs by this fault, drawn by a seed."""
     dice = random.Random(f"held out {name} {seed}")
     while True:
@@ -303,12 +317,14 @@ def make_held_out(name: str, seed: int) -> Fault:
         if broken is None:
             continue
         culprits, programs = broken
-        made = Engine(training.groups, programs, ring=dice.choice((30, 60, 200)), ahead=dice.choice((5, 50))).run()
+        made = FlightEngine(
+            training.groups, programs, ring=dice.choice((30, 60, 200)), ahead=dice.choice((5, 50))
+        ).run()
         if made.hangs:
-            return Fault(name, layout, training.world, made, frozenset(culprits), ())
+            return MadeFault(name, layout, training.world, made, frozenset(culprits), ())
 
 
-def make_crossed(name: str, seed: int) -> Fault:
+def make_crossed(name: str, seed: int) -> MadeFault:
     """Return a held-out fault in a training that was tuned with, or a fault that was tuned with in a held-out training."""
     dice = random.Random(f"crossed {name} {seed}")
     while True:
@@ -326,7 +342,7 @@ def make_crossed(name: str, seed: int) -> Fault:
             if drawn is None:
                 continue
             culprits, _, engine = drawn
-        made = Engine(
+        made = FlightEngine(
             training.groups,
             engine.get("programs", training.programs),
             ring=dice.choice((30, 60, 200)),
@@ -335,7 +351,7 @@ def make_crossed(name: str, seed: int) -> Fault:
             broken=engine.get("broken", ()),
         ).run()
         if made.hangs:
-            return Fault(name, layout, training.world, made, frozenset(culprits), ())
+            return MadeFault(name, layout, training.world, made, frozenset(culprits), ())
 
 
 # Where such a fault can be.
@@ -348,5 +364,5 @@ _NOWHERE = ("another root", "batch", "all-to-all")
 CROSSED = [name for name in (*FAULTS, *TUNED) if name not in _NOWHERE]
 
 
-def _reduce(group: str, size: int, line: int) -> Call:
-    return Call(group, "all_reduce", ((size,),), ((size,),), line=line)
+def _reduce(group: str, size: int, line: int) -> GroupCall:
+    return GroupCall(group, "all_reduce", ((size,),), ((size,),), line=line)

@@ -25,7 +25,7 @@ _TORCH = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c
 
 
 @dataclass(frozen=True)
-class Call:
+class GroupCall:
     """A collective: `group` by name; the shapes of its tensors; from which line; whether later work waits for it."""
 
     group: str
@@ -39,7 +39,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Move:
+class PeerCall:
     """A send or a receive; `peer` is a rank of the world."""
 
     group: str
@@ -51,25 +51,25 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchCall:
     """Coalesced calls: collectives of one group, or transfers."""
 
     group: str
-    parts: tuple[Call | Move, ...]
+    parts: tuple[GroupCall | PeerCall, ...]
     line: int = 1
 
 
 @dataclass(frozen=True)
-class Wait:
+class CpuWait:
     """The CPU waits until everything that it has enqueued has ended, as `loss.item()` does."""
 
 
 @dataclass(frozen=True)
-class Stall:
+class CpuStall:
     """The CPU goes no further: a data loader, a loop, a file system."""
 
 
-Step = Call | Move | Batch | Wait | Stall
+Step = GroupCall | PeerCall | BatchCall | CpuWait | CpuStall
 Program = list[Step]
 
 
@@ -86,7 +86,7 @@ class _Enqueued:
     """A call on a rank's GPU."""
 
     rank: int
-    step: Call | Move | Batch
+    step: GroupCall | PeerCall | BatchCall
     channel: tuple[Any, ...]
     needs: list[_Enqueued]
     seq: int
@@ -100,7 +100,7 @@ class _Enqueued:
 
 
 @dataclass
-class Made:
+class MadeDumps:
     """What a simulated training left: entries and groups of each rank."""
 
     groups: dict[str, PG]
@@ -139,7 +139,7 @@ def write_dump(path: Path, dump: Mapping[str, Any]) -> None:
         path.write_bytes(pickle.dumps(dict(dump), protocol=2))
 
 
-class Engine:
+class FlightEngine:
     """Carries programs out until nothing moves.
 
     Args:
@@ -180,7 +180,7 @@ class Engine:
         self._counts: dict[tuple[int, str, str], int] = {}
         self._records = dict.fromkeys(programs, 0)
 
-    def run(self) -> Made:
+    def run(self) -> MadeDumps:
         """Return what the recorders hold when nothing moves any more."""
         moved = True
         while moved:
@@ -200,7 +200,7 @@ class Engine:
             rank: [entry for one in each for entry in self._recorded(one)][-self.ring :]
             for rank, each in self._all.items()
         }
-        return Made(self.groups, entries, hangs, config)
+        return MadeDumps(self.groups, entries, hangs, config)
 
     def _advance(self, rank: int) -> bool:
         """Let a CPU enqueue as far as it can."""
@@ -210,24 +210,24 @@ class Engine:
             waiting = self._open[rank]
             while waiting and waiting[0].completed:
                 waiting.popleft()
-            if isinstance(step, Stall) or (isinstance(step, Wait) and any(not one.completed for one in waiting)):
+            if isinstance(step, CpuStall) or (isinstance(step, CpuWait) and any(not one.completed for one in waiting)):
                 break
             if len(waiting) >= self.ahead:
                 break
-            if not isinstance(step, Wait):
+            if not isinstance(step, CpuWait):
                 self._enqueue(rank, step)
             self._at[rank] += 1
             moved = True
         return moved
 
-    def _enqueue(self, rank: int, step: Call | Move | Batch) -> None:
-        transfers = isinstance(step, Move) or (isinstance(step, Batch) and isinstance(step.parts[0], Move))
+    def _enqueue(self, rank: int, step: GroupCall | PeerCall | BatchCall) -> None:
+        transfers = isinstance(step, PeerCall) or (isinstance(step, BatchCall) and isinstance(step.parts[0], PeerCall))
         counter = "p2p" if transfers else "seq"
         self._count(rank, step.group, counter)
-        pair = tuple(sorted((rank, step.peer))) if isinstance(step, Move) else ()
+        pair = tuple(sorted((rank, step.peer))) if isinstance(step, PeerCall) else ()
         channel = (step.group, "pair", *pair) if pair else (step.group,)
-        needs = [one for one in self._open[rank] if not (isinstance(one.step, Call) and one.step.asynchronous)]
-        parts = len(step.parts) + 1 if isinstance(step, Batch) else 1
+        needs = [one for one in self._open[rank] if not (isinstance(one.step, GroupCall) and one.step.asynchronous)]
+        parts = len(step.parts) + 1 if isinstance(step, BatchCall) else 1
         self._clock[rank] += _CALL_NS
         made = _Enqueued(
             rank,
@@ -269,10 +269,10 @@ class Engine:
 
     def _end(self, rank: int, channel: tuple[Any, ...], head: _Enqueued) -> bool:
         step = head.step
-        if isinstance(step, Move):
+        if isinstance(step, PeerCall):
             return self._end_together([rank, step.peer], channel, head, self._agree_move)
-        if isinstance(step, Batch) and isinstance(step.parts[0], Move):
-            peers = sorted({rank, *(part.peer for part in step.parts if isinstance(part, Move))})
+        if isinstance(step, BatchCall) and isinstance(step.parts[0], PeerCall):
+            peers = sorted({rank, *(part.peer for part in step.parts if isinstance(part, PeerCall))})
             return self._end_batch(peers, channel)
         if (step.group, head.seq) in self.broken:
             return False
@@ -296,10 +296,10 @@ class Engine:
             if rank in found:
                 continue
             head = self._head(rank, channel)
-            if head is None or not head.started or not isinstance(head.step, Batch):
+            if head is None or not head.started or not isinstance(head.step, BatchCall):
                 return False
             found[rank] = head
-            wanted += [part.peer for part in head.step.parts if isinstance(part, Move)]
+            wanted += [part.peer for part in head.step.parts if isinstance(part, PeerCall)]
         moves = [(rank, part) for rank, head in found.items() for part in head.step.parts]  # type: ignore[union-attr]
         sends = sorted((rank, part.peer, part.shape, part.dtype) for rank, part in moves if part.op == "send")  # type: ignore[union-attr]
         recvs = sorted((part.peer, rank, part.shape, part.dtype) for rank, part in moves if part.op == "recv")  # type: ignore[union-attr]
@@ -320,40 +320,44 @@ class Engine:
     def _agree_move(self, heads: list[_Enqueued]) -> bool:
         first, second = (one.step for one in heads)
         return (
-            isinstance(first, Move)
-            and isinstance(second, Move)
+            isinstance(first, PeerCall)
+            and isinstance(second, PeerCall)
             and {first.op, second.op} == {"send", "recv"}
             and (prod(first.shape), first.dtype) == (prod(second.shape), second.dtype)
         )
 
     def _agree_call(self, heads: list[_Enqueued]) -> bool:
-        if any(isinstance(one.step, Move) for one in heads):
+        if any(isinstance(one.step, PeerCall) for one in heads):
             return False
-        parts = [one.step.parts if isinstance(one.step, Batch) else (one.step,) for one in heads]
-        if len({len(each) for each in parts}) > 1 or len({isinstance(one.step, Batch) for one in heads}) > 1:
+        parts = [one.step.parts if isinstance(one.step, BatchCall) else (one.step,) for one in heads]
+        if len({len(each) for each in parts}) > 1 or len({isinstance(one.step, BatchCall) for one in heads}) > 1:
             return False
         return all(_agree(calls) for calls in zip(*parts, strict=True))
 
     def _recorded(self, one: _Enqueued) -> Iterator[dict[str, Any]]:
         """Yield the recorder's entries of a call: of a batch its parts, which have no state, and its end."""
         step = one.step
-        if not isinstance(step, Batch):
+        if not isinstance(step, BatchCall):
             yield self._entry(one, step, 0, True)
             return
         for number, part in enumerate(step.parts):
             yield self._entry(one, part, number, False)
         yield self._entry(one, step, len(step.parts), True)
 
-    def _entry(self, one: _Enqueued, what: Call | Move | Batch, number: int, tracked: bool) -> dict[str, Any]:
+    def _entry(
+        self, one: _Enqueued, what: GroupCall | PeerCall | BatchCall, number: int, tracked: bool
+    ) -> dict[str, Any]:
         pg = self.groups[what.group]
-        transfers = isinstance(what, Move) or (isinstance(what, Batch) and isinstance(what.parts[0], Move))
+        transfers = isinstance(what, PeerCall) or (isinstance(what, BatchCall) and isinstance(what.parts[0], PeerCall))
         state = "scheduled"
         if tracked and one.completed:
             state = "completed"
         elif tracked and one.started and self.timing:
             state = "started"
         inputs, outputs, name = _described(what, one.rank, pg)
-        types = ([what.dtype] * bool(inputs), [what.dtype] * bool(outputs)) if not isinstance(what, Batch) else ([], [])
+        types = (
+            ([what.dtype] * bool(inputs), [what.dtype] * bool(outputs)) if not isinstance(what, BatchCall) else ([], [])
+        )
         time = _EPOCH_NS + one.time
         return {
             "frames": [
@@ -384,11 +388,13 @@ class Engine:
         }
 
 
-def _described(what: Call | Move | Batch, rank: int, pg: PG) -> tuple[tuple[Shape, ...], tuple[Shape, ...], str]:
+def _described(
+    what: GroupCall | PeerCall | BatchCall, rank: int, pg: PG
+) -> tuple[tuple[Shape, ...], tuple[Shape, ...], str]:
     """Return inputs, outputs and the recorder's name of a call."""
-    if isinstance(what, Batch):
+    if isinstance(what, BatchCall):
         return (), (), "coalesced"
-    if isinstance(what, Move):
+    if isinstance(what, PeerCall):
         own, peer = pg.ranks.index(rank), pg.ranks.index(what.peer)
         arrow = f"send {own}->{peer}" if what.op == "send" else f"recv {own}<-{peer}"
         return (what.shape,), (what.shape,), arrow
@@ -397,7 +403,10 @@ def _described(what: Call | Move | Batch, rank: int, pg: PG) -> tuple[tuple[Shap
 
 def _agree(calls: Sequence[Any]) -> bool:
     """Return whether NCCL would carry out what ranks have called."""
-    if any(isinstance(call, Move) for call in calls) or len({(call.op, call.dtype, call.root) for call in calls}) > 1:
+    if (
+        any(isinstance(call, PeerCall) for call in calls)
+        or len({(call.op, call.dtype, call.root) for call in calls}) > 1
+    ):
         return False
     sent = [sum(map(prod, call.inputs)) for call in calls]
     got = [sum(map(prod, call.outputs)) for call in calls]
@@ -417,7 +426,7 @@ def changed(programs: Mapping[int, Program], rank: int, at: int, *steps: Step, c
     return {**programs, rank: [*program[:at], *steps, *program[at + cut :]]}
 
 
-def resized(call: Call, factor: int) -> Call:
+def resized(call: GroupCall, factor: int) -> GroupCall:
     """Return a call with larger tensors."""
     return replace(
         call,

@@ -9,15 +9,15 @@ from typing import Any
 
 from cordee.testing.flight_dumps import (
     PG,
-    Batch,
-    Call,
-    Engine,
-    Made,
-    Move,
+    BatchCall,
+    CpuStall,
+    CpuWait,
+    FlightEngine,
+    GroupCall,
+    MadeDumps,
+    PeerCall,
     Program,
     Shape,
-    Stall,
-    Wait,
     changed,
     resized,
 )
@@ -27,7 +27,7 @@ LEFT_OUT = ("missing-rank", "cpu-stall", "wrong-collective", "size", "dtype", "o
 
 
 @dataclass
-class Training:
+class MadeTraining:
     """Programs of all ranks, and their groups by the names that programs use."""
 
     groups: dict[str, PG]
@@ -39,7 +39,7 @@ class Training:
 
 
 @dataclass
-class Fault:
+class MadeFault:
     """A training that hangs.
 
     Attributes:
@@ -50,24 +50,24 @@ class Fault:
     name: str
     training: str
     world: int
-    made: Made
+    made: MadeDumps
     culprits: frozenset[int]
     kinds: tuple[str, ...]
 
 
-def ddp(world: int, steps: int) -> Training:
+def ddp(world: int, steps: int) -> MadeTraining:
     """Data parallel: buckets of gradients in the background, then the loss."""
     groups = {"world": PG("0", "default_pg", tuple(range(world)))}
     buckets = [(3 << 18, 31), (5 << 18, 31), (1 << 17, 31)]
     program: Program = [_broadcast("world", (1 << 20,), 12)]
     for _ in range(steps):
         program += [_reduce("world", (size,), line, asynchronous=True) for size, line in buckets]
-        program += [_reduce("world", (1,), 44), Wait()]
-    program.append(Call("world", "barrier", (), (), line=60))
-    return Training(groups, {rank: list(program) for rank in range(world)})
+        program += [_reduce("world", (1,), 44), CpuWait()]
+    program.append(GroupCall("world", "barrier", (), (), line=60))
+    return MadeTraining(groups, {rank: list(program) for rank in range(world)})
 
 
-def sharded(world: int, steps: int) -> Training:
+def sharded(world: int, steps: int) -> MadeTraining:
     """Fully sharded: parameters gathered layer by layer, gradients scattered, the norm reduced."""
     groups = {"world": PG("0", "default_pg", tuple(range(world))), "fsdp": PG("1", "mesh_dp", tuple(range(world)))}
     layers = [1 << 16, 3 << 15, 1 << 17]
@@ -78,11 +78,11 @@ def sharded(world: int, steps: int) -> Training:
         for number, size in enumerate(reversed(layers)):
             program.append(_gather("fsdp", size, world, 110 + number))
             program.append(_scatter("fsdp", size, world, 120 + number))
-        program += [_reduce("world", (1,), 130), Wait()]
-    return Training(groups, {rank: list(program) for rank in range(world)})
+        program += [_reduce("world", (1,), 130), CpuWait()]
+    return MadeTraining(groups, {rank: list(program) for rank in range(world)})
 
 
-def three_dimensional(dp: int, pp: int, tp: int, steps: int) -> Training:
+def three_dimensional(dp: int, pp: int, tp: int, steps: int) -> MadeTraining:
     """Tensor, pipeline and data parallel, as Megatron lays ranks out; transfers one by one."""
     world = dp * pp * tp
     groups = {"world": PG("0", "default_pg", tuple(range(world)))}
@@ -113,19 +113,19 @@ def three_dimensional(dp: int, pp: int, tp: int, steps: int) -> Training:
         program: Program = []
         for _ in range(steps):
             for _ in range(2):
-                program += [Move(pipe, "recv", before, (4, 1024), line=201)] * (p > 0)
+                program += [PeerCall(pipe, "recv", before, (4, 1024), line=201)] * (p > 0)
                 program += [_reduce(tensor, (4, 1024), 210), _reduce(tensor, (4, 4096), 214)]
-                program += [Move(pipe, "send", after, (4, 1024), line=220)] * (p < pp - 1)
-                program += [Move(pipe, "recv", after, (4, 1024), line=230)] * (p < pp - 1)
+                program += [PeerCall(pipe, "send", after, (4, 1024), line=220)] * (p < pp - 1)
+                program += [PeerCall(pipe, "recv", after, (4, 1024), line=230)] * (p < pp - 1)
                 program += [_reduce(tensor, (4, 4096), 234), _reduce(tensor, (4, 1024), 238)]
-                program += [Move(pipe, "send", before, (4, 1024), line=240)] * (p > 0)
-            program += [_scatter(data, 1 << 14, dp, 250), _reduce("world", (1,), 255), Wait()]
+                program += [PeerCall(pipe, "send", before, (4, 1024), line=240)] * (p > 0)
+            program += [_scatter(data, 1 << 14, dp, 250), _reduce("world", (1,), 255), CpuWait()]
             program += [_gather(data, 1 << 14, dp, 260)]
         programs[rank] = program
-    return Training(groups, programs)
+    return MadeTraining(groups, programs)
 
 
-def experts(world: int, steps: int) -> Training:
+def experts(world: int, steps: int) -> MadeTraining:
     """Experts: tokens go to their experts and back, then gradients are reduced in one batch."""
     groups = {
         "world": PG("0", "default_pg", tuple(range(world))),
@@ -134,13 +134,13 @@ def experts(world: int, steps: int) -> Training:
     program: Program = []
     for _ in range(steps):
         for line in (301, 305):
-            program.append(Call("ep", "all_to_all", ((512, 64),), ((512, 64),), "BFloat16", line))
+            program.append(GroupCall("ep", "all_to_all", ((512, 64),), ((512, 64),), "BFloat16", line))
         parts = tuple(_reduce("world", (size,), 310) for size in (1024, 2048, 512))
-        program += [Batch("world", parts, 310), _reduce("world", (1,), 320), Wait()]
-    return Training(groups, {rank: list(program) for rank in range(world)})
+        program += [BatchCall("world", parts, 310), _reduce("world", (1,), 320), CpuWait()]
+    return MadeTraining(groups, {rank: list(program) for rank in range(world)})
 
 
-def batched_pipeline(stages: int, width: int, steps: int) -> Training:
+def batched_pipeline(stages: int, width: int, steps: int) -> MadeTraining:
     """A pipeline whose neighbours exchange in batches (`batch_isend_irecv`), in several replicas."""
     world = stages * width
     groups = {"world": PG("0", "default_pg", tuple(range(world)))}
@@ -152,28 +152,31 @@ def batched_pipeline(stages: int, width: int, steps: int) -> Training:
         for stage, rank in enumerate(ranks):
             for _ in range(steps):
                 if stage > 0:
-                    programs[rank].append(Batch(name, (Move(name, "recv", ranks[stage - 1], (8, 256)),), 401))
+                    programs[rank].append(BatchCall(name, (PeerCall(name, "recv", ranks[stage - 1], (8, 256)),), 401))
                 if stage < stages - 1:
                     peer = ranks[stage + 1]
-                    programs[rank].append(Batch(name, (Move(name, "send", peer, (8, 256)),), 402))
-                    programs[rank].append(Batch(name, (Move(name, "recv", peer, (8, 256)),), 403))
+                    programs[rank].append(BatchCall(name, (PeerCall(name, "send", peer, (8, 256)),), 402))
+                    programs[rank].append(BatchCall(name, (PeerCall(name, "recv", peer, (8, 256)),), 403))
                 if stage > 0:
-                    programs[rank].append(Batch(name, (Move(name, "send", ranks[stage - 1], (8, 256)),), 404))
-                programs[rank] += [_reduce("world", (1,), 410), Wait()]
-    return Training(groups, programs)
+                    programs[rank].append(BatchCall(name, (PeerCall(name, "send", ranks[stage - 1], (8, 256)),), 404))
+                programs[rank] += [_reduce("world", (1,), 410), CpuWait()]
+    return MadeTraining(groups, programs)
 
 
-TRAININGS: dict[str, Callable[[random.Random], Training]] = {
+TRAININGS: dict[str, Callable[[random.Random], MadeTraining]] = {
     "ddp": lambda dice: ddp(dice.choice((4, 8, 16)), 8),
     "fsdp": lambda dice: sharded(dice.choice((4, 8, 16)), 6),
-    "3d": lambda dice: three_dimensional(dice.choice((2, 4)), 2, dice.choice((2, 4)), 5),
+    "3d": lambda dice: three_dimensional(dice.choice((2, 4)), 2, dice.choice((2, 4)), 9),
     "moe": lambda dice: experts(dice.choice((4, 8)), 8),
-    "pipeline": lambda dice: batched_pipeline(4, dice.choice((2, 4)), 6),
+    "pipeline": lambda dice: batched_pipeline(4, dice.choice((2, 4)), 9),
 }
 
 
-def make_fault(name: str, seed: int) -> Fault:
+def make_fault(name: str, seed: int, ring: int | None = None) -> MadeFault:
     """Return a training that hangs by this fault, drawn by a seed; draws again where one passes unharmed.
+
+    Args:
+        ring: how many entries a recorder holds; None: drawn, too.
 
     Raises:
         KeyError: there is no such fault.
@@ -182,120 +185,122 @@ def make_fault(name: str, seed: int) -> Fault:
     while True:
         kind = dice.choice(_WHERE[name])
         training = TRAININGS[kind](dice)
-        ring = dice.choice((40, 64, 100, 2000))
+        size = dice.choice((40, 64, 100, 2000))
         for _ in range(20):
             rank = dice.randrange(training.world)
             drawn = FAULTS[name](training, rank, dice)
             if drawn is None:
                 continue
             culprits, kinds, engine = drawn
-            made = Engine(
+            made = FlightEngine(
                 training.groups,
                 engine.get("programs", training.programs),
-                ring=ring,
+                ring=ring or size,
                 held=engine.get("held", ()),
                 broken=engine.get("broken", ()),
             ).run()
             if made.hangs:
-                return Fault(name, kind, training.world, made, frozenset(culprits), kinds)
+                return MadeFault(name, kind, training.world, made, frozenset(culprits), kinds)
 
 
 Drawn = tuple[set[int], tuple[str, ...], dict[str, Any]] | None
 
 
-def _stall(training: Training, rank: int, dice: random.Random) -> Drawn:
-    at = _late(training.programs[rank], dice, (Call, Move, Batch))
-    return {rank}, ("cpu-stall", "missing-rank"), {"programs": changed(training.programs, rank, at, Stall(), cut=0)}
+def _stall(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
+    at = _late(training.programs[rank], dice, (GroupCall, PeerCall, BatchCall))
+    return {rank}, ("cpu-stall", "missing-rank"), {"programs": changed(training.programs, rank, at, CpuStall(), cut=0)}
 
 
-def _left_out(training: Training, rank: int, dice: random.Random) -> Drawn:
-    at = _late(training.programs[rank], dice, (Call, Batch))
-    if isinstance(training.programs[rank][at], Batch) and _moves(training.programs[rank][at]):
+def _left_out(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
+    at = _late(training.programs[rank], dice, (GroupCall, BatchCall))
+    if isinstance(training.programs[rank][at], BatchCall) and _moves(training.programs[rank][at]):
         return None
     return {rank}, LEFT_OUT, {"programs": changed(training.programs, rank, at)}
 
 
-def _wrong_collective(training: Training, rank: int, dice: random.Random) -> Drawn:
-    at = _late(training.programs[rank], dice, Call)
+def _wrong_collective(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
+    at = _late(training.programs[rank], dice, GroupCall)
     call = training.programs[rank][at]
-    assert isinstance(call, Call)
+    assert isinstance(call, GroupCall)
     if call.op == "broadcast":
         return None
     wrong = replace(call, op="broadcast", outputs=call.inputs, line=777, root=0)
     return {rank}, ("wrong-collective",), {"programs": changed(training.programs, rank, at, wrong)}
 
 
-def _size(training: Training, rank: int, dice: random.Random) -> Drawn:
-    at = _late(training.programs[rank], dice, Call)
+def _size(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
+    at = _late(training.programs[rank], dice, GroupCall)
     call = training.programs[rank][at]
-    assert isinstance(call, Call)
+    assert isinstance(call, GroupCall)
     if not call.inputs or call.op.startswith("all_to_all"):
         return None
     return {rank}, ("size",), {"programs": changed(training.programs, rank, at, resized(call, 3))}
 
 
-def _dtype(training: Training, rank: int, dice: random.Random) -> Drawn:
-    at = _late(training.programs[rank], dice, Call)
+def _dtype(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
+    at = _late(training.programs[rank], dice, GroupCall)
     call = training.programs[rank][at]
-    assert isinstance(call, Call)
+    assert isinstance(call, GroupCall)
     if not call.inputs or call.op.startswith("all_to_all"):
         return None
     return {rank}, ("dtype",), {"programs": changed(training.programs, rank, at, replace(call, dtype="Half"))}
 
 
-def _order(training: Training, rank: int, dice: random.Random) -> Drawn:
+def _order(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
     program = training.programs[rank]
-    at = _late(program[:-1], dice, Call)
+    at = _late(program[:-1], dice, GroupCall)
     first, second = program[at], program[at + 1]
-    if not isinstance(second, Call) or first == second:
+    if not isinstance(second, GroupCall) or first == second:
         return None
     kinds = ("order", "wrong-collective", "size", "dtype")
     return {rank}, kinds, {"programs": changed(training.programs, rank, at, second, first, cut=2)}
 
 
-def _transfer_left_out(training: Training, rank: int, dice: random.Random) -> Drawn:
-    at = _late(training.programs[rank], dice, (Move, Batch))
+def _transfer_left_out(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
+    at = _late(training.programs[rank], dice, (PeerCall, BatchCall))
     if at < 0 or not _moves(training.programs[rank][at]):
         return None
     return {rank}, ("p2p", "missing-rank", "cpu-stall", "order"), {"programs": changed(training.programs, rank, at)}
 
 
-def _transfer_size(training: Training, rank: int, dice: random.Random) -> Drawn:
-    at = _late(training.programs[rank], dice, (Move, Batch))
+def _transfer_size(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
+    at = _late(training.programs[rank], dice, (PeerCall, BatchCall))
     if at < 0 or not _moves(step := training.programs[rank][at]):
         return None
-    if isinstance(step, Move):
-        wrong: Move | Batch = replace(step, shape=(step.shape[0] + 1, *step.shape[1:]))
+    if isinstance(step, PeerCall):
+        wrong: PeerCall | BatchCall = replace(step, shape=(step.shape[0] + 1, *step.shape[1:]))
     else:
-        assert isinstance(step, Batch)
-        parts = tuple(replace(part, shape=(9, 256)) for part in step.parts if isinstance(part, Move))
+        assert isinstance(step, BatchCall)
+        parts = tuple(replace(part, shape=(9, 256)) for part in step.parts if isinstance(part, PeerCall))
         wrong = replace(step, parts=parts)
     return {rank}, ("p2p", "size"), {"programs": changed(training.programs, rank, at, wrong)}
 
 
-def _both_send(training: Training, rank: int, dice: random.Random) -> Drawn:
+def _both_send(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
     """Two neighbours each send before they receive, one by one: both are to blame, or none."""
     program = training.programs[rank]
-    at = _late(program, dice, Move)
+    at = _late(program, dice, PeerCall)
     if at < 0:
         return None
     step = program[at]
-    assert isinstance(step, Move)
+    assert isinstance(step, PeerCall)
     again = replace(step, op="send")
     peer = step.peer
-    spots = [place for place, one in enumerate(training.programs[peer]) if isinstance(one, Move) and one.peer == rank]
-    nth = [place for place, one in enumerate(program) if isinstance(one, Move) and one.peer == peer].index(at)
+    spots = [
+        place for place, one in enumerate(training.programs[peer]) if isinstance(one, PeerCall) and one.peer == rank
+    ]
+    nth = [place for place, one in enumerate(program) if isinstance(one, PeerCall) and one.peer == peer].index(at)
     half = training.programs[peer][spots[nth]]
-    assert isinstance(half, Move)
+    assert isinstance(half, PeerCall)
     programs = changed(training.programs, rank, at, again, replace(again, op="recv"))
     programs = changed(programs, peer, spots[nth], replace(half, op="send"), replace(half, op="recv"))
     return {rank, peer}, ("p2p", "order"), {"programs": programs}
 
 
-def _batch(training: Training, rank: int, dice: random.Random) -> Drawn:
-    at = _late(training.programs[rank], dice, Batch)
+def _batch(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
+    at = _late(training.programs[rank], dice, BatchCall)
     step = training.programs[rank][at]
-    assert isinstance(step, Batch)
+    assert isinstance(step, BatchCall)
     parts = list(step.parts)
     if dice.random() < 0.5:
         parts.pop(dice.randrange(len(parts)))
@@ -305,30 +310,30 @@ def _batch(training: Training, rank: int, dice: random.Random) -> Drawn:
     return {rank}, ("coalesced", "size", "order"), {"programs": changed(training.programs, rank, at, wrong)}
 
 
-def _exchange(training: Training, rank: int, dice: random.Random) -> Drawn:
+def _exchange(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
     program = training.programs[rank]
-    places = [place for place, one in enumerate(program) if isinstance(one, Call) and one.op == "all_to_all"]
+    places = [place for place, one in enumerate(program) if isinstance(one, GroupCall) and one.op == "all_to_all"]
     at = dice.choice(places[len(places) // 2 :])
     call = program[at]
-    assert isinstance(call, Call)
+    assert isinstance(call, GroupCall)
     wrong = replace(call, outputs=((384, 64),))
     return {rank}, ("all-to-all",), {"programs": changed(training.programs, rank, at, wrong)}
 
 
-def _gpu(training: Training, rank: int, dice: random.Random) -> Drawn:
-    calls = [one for one in training.programs[rank] if not isinstance(one, (Wait, Stall))]
+def _gpu(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
+    calls = [one for one in training.programs[rank] if not isinstance(one, (CpuWait, CpuStall))]
     number = dice.randrange(len(calls) // 2, len(calls))
-    if not isinstance(calls[number], Call):
+    if not isinstance(calls[number], GroupCall):
         return None
     return {rank}, ("gpu-stall",), {"held": [(rank, number)]}
 
 
-def _link(training: Training, rank: int, dice: random.Random) -> Drawn:
+def _link(training: MadeTraining, rank: int, dice: random.Random) -> Drawn:
     group = dice.choice([key for key, pg in training.groups.items() if rank in pg.ranks])
     return set(), ("unknown",), {"broken": [(group, dice.randrange(6, 10))]}
 
 
-FAULTS: dict[str, Callable[[Training, int, random.Random], Drawn]] = {
+FAULTS: dict[str, Callable[[MadeTraining, int, random.Random], Drawn]] = {
     "cpu stall": _stall,
     "call left out": _left_out,
     "wrong collective": _wrong_collective,
@@ -361,20 +366,20 @@ def _late(program: Program, dice: random.Random, kinds: type | tuple[type, ...])
 
 
 def _moves(step: object) -> bool:
-    return isinstance(step, Move) or (isinstance(step, Batch) and isinstance(step.parts[0], Move))
+    return isinstance(step, PeerCall) or (isinstance(step, BatchCall) and isinstance(step.parts[0], PeerCall))
 
 
-def _reduce(group: str, shape: Shape, line: int, *, asynchronous: bool = False) -> Call:
-    return Call(group, "all_reduce", (shape,), (shape,), "Float", line, asynchronous)
+def _reduce(group: str, shape: Shape, line: int, *, asynchronous: bool = False) -> GroupCall:
+    return GroupCall(group, "all_reduce", (shape,), (shape,), "Float", line, asynchronous)
 
 
-def _broadcast(group: str, shape: Shape, line: int) -> Call:
-    return Call(group, "broadcast", (shape,), (shape,), "Float", line, root=0)
+def _broadcast(group: str, shape: Shape, line: int) -> GroupCall:
+    return GroupCall(group, "broadcast", (shape,), (shape,), "Float", line, root=0)
 
 
-def _gather(group: str, size: int, members: int, line: int) -> Call:
-    return Call(group, "_all_gather_base", ((size,),), ((size * members,),), "BFloat16", line)
+def _gather(group: str, size: int, members: int, line: int) -> GroupCall:
+    return GroupCall(group, "_all_gather_base", ((size,),), ((size * members,),), "BFloat16", line)
 
 
-def _scatter(group: str, size: int, members: int, line: int) -> Call:
-    return Call(group, "_reduce_scatter_base", ((size * members,),), ((size,),), "BFloat16", line)
+def _scatter(group: str, size: int, members: int, line: int) -> GroupCall:
+    return GroupCall(group, "_reduce_scatter_base", ((size * members,),), ((size,),), "BFloat16", line)

@@ -11,8 +11,18 @@ import pytest
 
 from cordee.systems.explain.flight.analysis import Flight, analyse
 from cordee.systems.explain.flight.files import find_dumps
-from cordee.testing.flight_dumps import PG, Call, Engine, Made, Program, Stall, Wait, changed, write_dump
-from cordee.testing.flight_faults import FAULTS, Fault, ddp, make_fault, three_dimensional
+from cordee.testing.flight_dumps import (
+    PG,
+    CpuStall,
+    CpuWait,
+    FlightEngine,
+    GroupCall,
+    MadeDumps,
+    Program,
+    changed,
+    write_dump,
+)
+from cordee.testing.flight_faults import FAULTS, MadeFault, ddp, make_fault, three_dimensional
 
 SEEDS = range(100, 103)
 
@@ -25,15 +35,15 @@ def named(flight: Flight) -> set[int]:
     return {rank for finding in flight.findings for rank in finding["ranks"]}
 
 
-def stalled(folder: Path, rank: int = 3, world: int = 8, **engine: int) -> Made:
+def stalled(folder: Path, rank: int = 3, world: int = 8, **engine: int) -> MadeDumps:
     """Write the dumps of a training in which one rank stands still."""
     training = ddp(world, 8)
-    made = Engine(training.groups, changed(training.programs, rank, 20, Stall(), cut=0), **engine).run()
+    made = FlightEngine(training.groups, changed(training.programs, rank, 20, CpuStall(), cut=0), **engine).run()
     made.write(folder)
     return made
 
 
-def later(made: Made, by_s: float) -> None:
+def later(made: MadeDumps, by_s: float) -> None:
     for entries in made.entries.values():
         for entry in entries:
             entry["time_created_ns"] += int(by_s * 1e9)
@@ -42,7 +52,7 @@ def later(made: Made, by_s: float) -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_who_is_to_blame_is_named_and_what_went_wrong(tmp_path, name):
     for seed in SEEDS:
-        fault = make_fault(name, seed)
+        fault = make_fault(name, seed, ring=2000)
         fault.made.write(tmp_path / str(seed))
         flight = judged(tmp_path / str(seed))
         assert named(flight) == fault.culprits, (seed, flight.findings)
@@ -81,11 +91,11 @@ def test_a_finding_says_group_sequence_number_and_line_of_the_script(tmp_path):
 def test_rings_that_begin_at_other_sequence_numbers_are_compared_by_number(tmp_path):
     training = ddp(8, 30)
     program = training.programs[5]
-    at = max(place for place, step in enumerate(program) if isinstance(step, Wait)) - 1
-    wrong = Call("world", "broadcast", ((1,),), ((1,),), line=777, root=0)
+    at = max(place for place, step in enumerate(program) if isinstance(step, CpuWait)) - 1
+    wrong = GroupCall("world", "broadcast", ((1,),), ((1,),), line=777, root=0)
     programs = changed(training.programs, 5, at, wrong)
     for rank in programs:
-        made = Engine(training.groups, programs, ring=11 + 7 * rank).run()
+        made = FlightEngine(training.groups, programs, ring=11 + 7 * rank).run()
         write_dump(tmp_path / f"nccl_trace_rank_{rank}", made.dump(rank))
     (finding,) = judged(tmp_path).findings
     assert (finding["kind"], finding["ranks"]) == ("wrong-collective", [5])
@@ -96,11 +106,11 @@ def test_rings_that_begin_at_other_sequence_numbers_are_compared_by_number(tmp_p
 def test_shapes_of_as_many_elements_agree(tmp_path):
     groups = {"world": PG("0", "default_pg", (0, 1, 2))}
     programs: dict[int, Program] = {
-        rank: [Call("world", "all_reduce", (shape,), (shape,)), Call("world", "all_reduce")]
+        rank: [GroupCall("world", "all_reduce", (shape,), (shape,)), GroupCall("world", "all_reduce")]
         for rank, shape in enumerate([(4, 2), (8,), (2, 4)])
     }
-    programs[1].insert(1, Stall())
-    Engine(groups, programs).run().write(tmp_path)
+    programs[1].insert(1, CpuStall())
+    FlightEngine(groups, programs).run().write(tmp_path)
     (finding,) = judged(tmp_path).findings
     assert (finding["kind"], finding["ranks"]) == ("cpu-stall", [1])
 
@@ -109,8 +119,8 @@ def test_half_against_half_blames_nobody(tmp_path):
     training = ddp(4, 8)
     programs = training.programs
     for rank in (0, 1):
-        programs = changed(programs, rank, 21, Call("world", "broadcast", line=777, root=0))
-    Engine(training.groups, {rank: program[18:] for rank, program in programs.items()}).run().write(tmp_path)
+        programs = changed(programs, rank, 21, GroupCall("world", "broadcast", line=777, root=0))
+    FlightEngine(training.groups, {rank: program[18:] for rank, program in programs.items()}).run().write(tmp_path)
     flight = judged(tmp_path)
     assert named(flight) == set()
     assert flight.findings[0]["suspects"] == [0, 1, 2, 3]
@@ -122,17 +132,17 @@ def test_groups_of_the_same_kind_settle_what_two_ranks_cannot(tmp_path):
     at = next(
         place
         for place, step in enumerate(training.programs[5])
-        if place > 40 and isinstance(step, Call) and step.group.startswith("t")
+        if place > 40 and isinstance(step, GroupCall) and step.group.startswith("t")
     )
-    wrong = Call(training.programs[5][at].group, "broadcast", line=777, root=0)  # type: ignore[union-attr]
-    Engine(training.groups, changed(training.programs, 5, at, wrong)).run().write(tmp_path)
+    wrong = GroupCall(training.programs[5][at].group, "broadcast", line=777, root=0)  # type: ignore[union-attr]
+    FlightEngine(training.groups, changed(training.programs, 5, at, wrong)).run().write(tmp_path)
     (finding,) = judged(tmp_path).findings
     assert (finding["kind"], finding["ranks"], finding["members"]) == ("wrong-collective", [5], 2)
 
 
 def test_a_training_that_goes_on_has_no_finding(tmp_path):
     training = ddp(4, 8)
-    Engine(training.groups, training.programs).run().write(tmp_path)
+    FlightEngine(training.groups, training.programs).run().write(tmp_path)
     flight = judged(tmp_path)
     assert (flight.findings, flight.bad) == ([], False)
 
@@ -140,7 +150,7 @@ def test_a_training_that_goes_on_has_no_finding(tmp_path):
 def test_a_dump_of_an_earlier_start_is_left_out(tmp_path):
     stalled(tmp_path, world=8)
     early = ddp(8, 3)
-    made = Engine(early.groups, changed(early.programs, 6, 4, Stall(), cut=0)).run()
+    made = FlightEngine(early.groups, changed(early.programs, 6, 4, CpuStall(), cut=0)).run()
     later(made, -3600)
     write_dump(tmp_path / "rank-7.pkl", made.dump(7))
     flight = judged(tmp_path)
@@ -169,7 +179,7 @@ def test_ranks_that_remain_of_a_larger_world_are_left_out(tmp_path):
 
 def test_two_runs_half_and_half_blame_nobody(tmp_path):
     training = ddp(8, 30)
-    Engine(training.groups, changed(training.programs, 6, 100, Stall(), cut=0)).run().write(tmp_path)
+    FlightEngine(training.groups, changed(training.programs, 6, 100, CpuStall(), cut=0)).run().write(tmp_path)
     stalled(tmp_path / "other").write(tmp_path, without=range(4))
     assert named(judged(tmp_path)) == set()
 
@@ -187,7 +197,7 @@ def test_a_clock_that_is_apart_blames_nobody_and_is_said(tmp_path):
 
 def test_ranks_that_were_numbered_anew_are_known_by_their_groups(tmp_path):
     training = three_dimensional(2, 2, 2, 5)
-    made = Engine(training.groups, changed(training.programs, 6, 40, Stall(), cut=0)).run()
+    made = FlightEngine(training.groups, changed(training.programs, 6, 40, CpuStall(), cut=0)).run()
     made.write(tmp_path, without=[6, 1])
     write_dump(tmp_path / "rank-1.pkl", made.dump(6))
     write_dump(tmp_path / "rank-6.pkl", made.dump(1))
@@ -221,7 +231,7 @@ def test_the_number_of_entries_does_not_decide_what_is_kept(tmp_path):
 
 
 def test_a_fault_is_drawn_again_from_its_seed():
-    def drawn() -> Fault:
+    def drawn() -> MadeFault:
         return make_fault("order", 5)
 
     assert json.dumps(drawn().made.entries) == json.dumps(drawn().made.entries)

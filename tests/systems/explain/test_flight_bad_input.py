@@ -11,7 +11,7 @@ import pytest
 
 from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
-from cordee.testing.flight_dumps import Engine, Stall, changed, write_dump
+from cordee.testing.flight_dumps import CpuStall, FlightEngine, changed, write_dump
 from cordee.testing.flight_faults import ddp
 
 
@@ -19,7 +19,7 @@ from cordee.testing.flight_faults import ddp
 def folder(tmp_path):
     """Dumps of eight ranks, of which the fourth stands still; what tests put in their place is rank 7's."""
     training = ddp(8, 8)
-    Engine(training.groups, changed(training.programs, 3, 20, Stall(), cut=0)).run().write(tmp_path)
+    FlightEngine(training.groups, changed(training.programs, 3, 20, CpuStall(), cut=0)).run().write(tmp_path)
     return tmp_path
 
 

@@ -11,14 +11,14 @@ from click.testing import CliRunner, Result
 from cordee.core.findings import Finding
 from cordee.faces.cli import cordee as command
 from cordee.runs.journal import client_journal
-from cordee.testing.flight_dumps import Engine, Made, Stall, changed
+from cordee.testing.flight_dumps import CpuStall, FlightEngine, MadeDumps, changed
 from cordee.testing.flight_faults import ddp
 from cordee.testing.made_runs import MadeRun, write_run
 
 
-def hanging(rank: int) -> Made:
+def hanging(rank: int) -> MadeDumps:
     training = ddp(8, 8)
-    return Engine(training.groups, changed(training.programs, rank, 20, Stall(), cut=0)).run()
+    return FlightEngine(training.groups, changed(training.programs, rank, 20, CpuStall(), cut=0)).run()
 
 
 def flight(*arguments: str) -> Result:
@@ -64,7 +64,7 @@ def test_an_unknown_cause_and_no_hang_are_exit_code_0(tmp_path):
     assert "unknown" in result.stdout
     assert "no dump of rank 3" in result.stdout
     training = ddp(4, 4)
-    Engine(training.groups, training.programs).run().write(tmp_path / "well")
+    FlightEngine(training.groups, training.programs).run().write(tmp_path / "well")
     result = flight(str(tmp_path / "well"))
     assert result.exit_code == 0
     assert "no hang is seen" in result.stdout

@@ -9,7 +9,7 @@ from typing import Any
 
 from cordee.core.draw.clean import one_line
 from cordee.systems.explain.flight.files import DumpFile, DumpSet
-from cordee.systems.explain.flight.judge import UNKNOWN, Judge, Verdict, clocks_apart, strangers
+from cordee.systems.explain.flight.judge import UNKNOWN, FlightJudge, FlightVerdict, clocks_apart, strangers
 from cordee.systems.explain.flight.loading import DumpError, bounded_memory, load_dump
 from cordee.systems.explain.flight.rings import Rings
 from cordee.systems.explain.flight.words import next_of, said_of, sentence
@@ -167,14 +167,14 @@ def _conclude(flight: Flight, rings: Rings, reader: _Reader, apart: dict[int, fl
     odd = sum(ring.odd_entries for ring in rings.ranks.values())
     if odd:
         flight.notes.append(f"{odd} entries could not be understood and were left out")
-    judge = Judge(rings, len(ranks), reader.look)
+    judge = FlightJudge(rings, len(ranks), reader.look)
     for verdict in judge.verdicts():
         if set(verdict.ranks) & set(apart):
             verdict = verdict._replace(kind=UNKNOWN, ranks=(), suspects=verdict.ranks)
         flight.findings.append(_finding(verdict, judge, reader))
 
 
-def _finding(verdict: Verdict, judge: Judge, reader: _Reader) -> dict[str, Any]:
+def _finding(verdict: FlightVerdict, judge: FlightJudge, reader: _Reader) -> dict[str, Any]:
     group, sequence = verdict.group, verdict.sequence
     members = judge.members(group)
     stuck = judge.stuck.get(group.index)

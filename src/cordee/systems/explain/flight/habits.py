@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from cordee.systems.explain.flight.rings import Group
+from cordee.systems.explain.flight.rings import RingGroup
 
 Token = tuple[str, str]
 _LAST = 6  # stretches that are compared with those before them
 
 
-def deviates(entries: list[dict[str, Any]], group: Group) -> bool | None:
+def deviates(entries: list[dict[str, Any]], group: RingGroup) -> bool | None:
     """Return whether a rank's last steps differ from those before, calls of `group` being where steps end.
 
     Returns:
@@ -33,7 +33,7 @@ def deviates(entries: list[dict[str, Any]], group: Group) -> bool | None:
     return False if known else None
 
 
-def same_order(last: dict[str, Any], entries: list[dict[str, Any]], group: Group, sequence: int) -> bool | None:
+def same_order(last: dict[str, Any], entries: list[dict[str, Any]], group: RingGroup, sequence: int) -> bool | None:
     """Return whether another rank made the call `last` before its call of `group` with this number.
 
     Returns:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cordee.systems.explain.flight.habits import deviates, same_order
-from cordee.systems.explain.flight.rings import ALL_TO_ALL, Group, Rings, Transfer
+from cordee.systems.explain.flight.rings import ALL_TO_ALL, RingGroup, Rings, RingTransfer
 
 UNKNOWN = "unknown"
 _APART_S = 60.0
@@ -35,7 +35,7 @@ _ANONYMOUS = ("", "undefined")
 Look = Callable[[int], list[dict[str, Any]]]
 
 
-class Verdict(NamedTuple):
+class FlightVerdict(NamedTuple):
     """One cause.
 
     Attributes:
@@ -51,7 +51,7 @@ class Verdict(NamedTuple):
 
     kind: str
     ranks: tuple[int, ...]
-    group: Group
+    group: RingGroup
     sequence: int | None
     arrived: int | None = None
     suspects: tuple[int, ...] = ()
@@ -67,7 +67,7 @@ class Stuck(NamedTuple):
         since: when the first rank called it, ns by that rank's clock.
     """
 
-    group: Group
+    group: RingGroup
     sequence: int
     arrived: list[int]
     late: list[int]
@@ -75,7 +75,7 @@ class Stuck(NamedTuple):
     since: int
 
 
-class Judge:
+class FlightJudge:
     """Judges a digest.
 
     Args:
@@ -89,16 +89,16 @@ class Judge:
         self.look = look
         self.stuck = {group.index: found for group in rings.groups if (found := self._stuck_in(group)) is not None}
 
-    def members(self, group: Group) -> Collection[int]:
+    def members(self, group: RingGroup) -> Collection[int]:
         """Return the ranks of a group, those that called it where dumps do not say."""
         if group.members is not None:
             return group.members
         return range(self.world) if group.whole else group.spans
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[FlightVerdict]:
         """Return the causes, the surest first; what is not certain only where nothing else is."""
-        certain: list[Verdict] = []
-        likely: list[Verdict] = []
+        certain: list[FlightVerdict] = []
+        likely: list[FlightVerdict] = []
         stuck = sorted(self.stuck.values(), key=lambda one: one.since)
         for one in stuck:
             mismatch = self._mismatch(one)
@@ -122,7 +122,7 @@ class Judge:
             certain = [likely[0]._replace(suspects=tuple(suspects))]
         return _merged(certain)
 
-    def _stuck_in(self, group: Group) -> Stuck | None:
+    def _stuck_in(self, group: RingGroup) -> Stuck | None:
         waiting = [(span.open, span.time) for span in group.spans.values() if span.open is not None]
         if not waiting:
             waiting = self._failed_in(group)
@@ -140,14 +140,14 @@ class Judge:
                 arrived.append(rank)
         return Stuck(group, sequence, arrived, late, unseen, min(time for open_, time in waiting if open_ == sequence))
 
-    def _failed_in(self, group: Group) -> list[tuple[int, int]]:
+    def _failed_in(self, group: RingGroup) -> list[tuple[int, int]]:
         """Return the last call of a Gloo group, and when it was made, if ranks called different things: it failed, and is no more."""
         last = max((span.high for span in group.spans.values()), default=-1)
         if last not in group.odd or not all(self.rings.ranks[rank].gloo for rank in group.spans):
             return []
         return [(last, span.last[1]) for span in group.spans.values() if span.high == last]
 
-    def _idle(self, stuck: Stuck) -> list[Verdict]:
+    def _idle(self, stuck: Stuck) -> list[FlightVerdict]:
         """Return the verdict about late ranks that wait in nothing."""
         idle = tuple(rank for rank in stuck.late if not self.rings.ranks[rank].waits)
         if not idle:
@@ -155,17 +155,21 @@ class Judge:
         group, sequence, arrived = stuck.group, stuck.sequence, stuck.arrived[0]
         if any(ring.transfers for ring in self.rings.ranks.values()):
             why = "this program sends and receives, which Gloo does not record: they may wait in that"
-            return [Verdict(UNKNOWN, (), group, sequence, arrived, idle, why=why)]
+            return [FlightVerdict(UNKNOWN, (), group, sequence, arrived, idle, why=why)]
         if any(self._went_past(rank, arrived, group, sequence) for rank in idle):
-            return [Verdict("missing-rank", idle, group, sequence, arrived, why="it went past this call to later ones")]
-        return [Verdict("cpu-stall", idle, group, sequence, arrived)]
+            return [
+                FlightVerdict(
+                    "missing-rank", idle, group, sequence, arrived, why="it went past this call to later ones"
+                )
+            ]
+        return [FlightVerdict("cpu-stall", idle, group, sequence, arrived)]
 
-    def _went_past(self, rank: int, other: int, group: Group, sequence: int) -> bool:
+    def _went_past(self, rank: int, other: int, group: RingGroup, sequence: int) -> bool:
         """Return whether a rank made calls that another one, which waits here, made only after this call."""
         seen = self.look(rank)
         return bool(seen) and same_order(seen[-1], self.look(other), group, sequence) is False
 
-    def _mismatch(self, stuck: Stuck) -> Verdict | None:
+    def _mismatch(self, stuck: Stuck) -> FlightVerdict | None:
         """Return the verdict about a call in which ranks do not agree, None where they do."""
         group = stuck.group
         undecided = None
@@ -179,15 +183,15 @@ class Judge:
                 kind = self._kind(*list(sides)[:2])
                 everybody = tuple(sorted(odd))
                 why = "neither side is in the majority"
-                undecided = undecided or Verdict(kind, (), group, sequence, None, everybody, odd, why)
+                undecided = undecided or FlightVerdict(kind, (), group, sequence, None, everybody, odd, why)
                 continue
             kind = self._kind(right, next(iter(odd.values())))
             if all(self._swapped(group, sequence, rank, sides[right][0]) for rank in odd):
                 kind = "order"
-            return Verdict(kind, tuple(sorted(odd)), group, sequence, sides[right][0], (), odd)
+            return FlightVerdict(kind, tuple(sorted(odd)), group, sequence, sides[right][0], (), odd)
         return undecided
 
-    def _right_side(self, group: Group, sequence: int, sides: dict[int, list[int]]) -> int | None:
+    def _right_side(self, group: RingGroup, sequence: int, sides: dict[int, list[int]]) -> int | None:
         """Return the call that was meant: of most ranks, of groups of the same kind, or as it was before."""
         most = max(sides, key=lambda call: len(sides[call]))
         if 2 * len(sides[most]) > len(self.members(group)):
@@ -213,7 +217,7 @@ class Judge:
         types = (one.input_types, one.output_types) != (other.input_types, other.output_types)
         return "dtype" if types else "size"
 
-    def _swapped(self, group: Group, sequence: int, odd: int, other: int) -> bool:
+    def _swapped(self, group: RingGroup, sequence: int, odd: int, other: int) -> bool:
         def call(rank: int, by: int) -> int | None:
             return group.call_of(rank, sequence + by)
 
@@ -222,11 +226,11 @@ class Judge:
             call(other, 0),
         )
 
-    def _transfers(self) -> list[Verdict]:
+    def _transfers(self) -> list[FlightVerdict]:
         """Return the verdicts about sends and receives whose other half is missing, or differs."""
         found = []
         for rank, ring in self.rings.ranks.items():
-            what = next((wait for wait in ring.waits if isinstance(wait, Transfer)), None)
+            what = next((wait for wait in ring.waits if isinstance(wait, RingTransfer)), None)
             if what is None or what.peer < 0:
                 continue
             group, peer = self.rings.groups[what.group], self.rings.ranks.get(what.peer)
@@ -234,26 +238,26 @@ class Judge:
                 why = f"rank {rank} waits in a {what.op} for rank {what.peer}, which wrote no dump"
                 changed = ring.sizes.get((what.group, what.op, what.peer), what.numel) != what.numel
                 suspects = (what.peer, rank) if changed else (what.peer,)
-                found.append(Verdict(UNKNOWN, (), group, None, rank, suspects, why=why))
+                found.append(FlightVerdict(UNKNOWN, (), group, None, rank, suspects, why=why))
                 continue
             half = self._half(rank, what)
             if half is None:
                 if not peer.waits:
                     why = f"rank {rank} waits in a {what.op}, and rank {what.peer} waits in no communication"
-                    found.append(Verdict("cpu-stall", (what.peer,), group, None, rank, why=why))
+                    found.append(FlightVerdict("cpu-stall", (what.peer,), group, None, rank, why=why))
             elif rank < what.peer and (half.numel, half.dtype) != (what.numel, what.dtype):
                 found.append(self._unequal(rank, what, half))
         return found
 
-    def _half(self, rank: int, what: Transfer) -> Transfer | None:
+    def _half(self, rank: int, what: RingTransfer) -> RingTransfer | None:
         """Return the transfer of the peer that belongs to this one, if it waits in that."""
         op = _other(what.op)
         for wait in self.rings.ranks[what.peer].waits:
-            if isinstance(wait, Transfer) and (wait.group, wait.op, wait.peer) == (what.group, op, rank):
+            if isinstance(wait, RingTransfer) and (wait.group, wait.op, wait.peer) == (what.group, op, rank):
                 return wait
         return None
 
-    def _unequal(self, rank: int, what: Transfer, half: Transfer) -> Verdict:
+    def _unequal(self, rank: int, what: RingTransfer, half: RingTransfer) -> FlightVerdict:
         """Return the verdict about a send and a receive of different size or type: who differs from its last one."""
         changed = []
         for who, one in ((rank, what), (what.peer, half)):
@@ -264,10 +268,10 @@ class Judge:
         why = f"rank {rank} waits in a {what.op} of {_amount(what)}, rank {what.peer} in a {half.op} of {_amount(half)}"
         if len(changed) == 1:
             other = what.peer if changed[0] == rank else rank
-            return Verdict("p2p", (changed[0],), group, None, other, why=why)
-        return Verdict("p2p", (), group, None, rank, tuple(sorted((rank, what.peer))), why=why)
+            return FlightVerdict("p2p", (changed[0],), group, None, other, why=why)
+        return FlightVerdict("p2p", (), group, None, rank, tuple(sorted((rank, what.peer))), why=why)
 
-    def _head(self, rank: int) -> int | Transfer | None:
+    def _head(self, rank: int) -> int | RingTransfer | None:
         """Return what a rank waits in first: what it called later waits for that."""
         return next(iter(self.rings.ranks[rank].waits), None)
 
@@ -275,7 +279,7 @@ class Judge:
         """Return the members that have not called, or wait in something that they called before."""
         return stuck.late + [rank for rank in stuck.arrived if self._head(rank) not in (None, stuck.group.index)]
 
-    def _cycles(self, stuck: list[Stuck]) -> list[Verdict]:
+    def _cycles(self, stuck: list[Stuck]) -> list[FlightVerdict]:
         """Return the verdict where ranks wait for each other: in two groups, or in transfers."""
         away = {one.group.index: self._away(one) for one in stuck}
         for one in stuck:
@@ -286,10 +290,10 @@ class Judge:
                 second = [rank for rank in away[index] if self._head(rank) == one.group.index]
                 if first and second:
                     return [self._order(one, other, first, second)]
-        undecided: list[Verdict] = []
+        undecided: list[FlightVerdict] = []
         for rank in self.rings.ranks:
             what = self._head(rank)
-            if not isinstance(what, Transfer) or what.peer not in self.rings.ranks:
+            if not isinstance(what, RingTransfer) or what.peer not in self.rings.ranks:
                 continue
             head, half = self._head(what.peer), self._half(rank, what)
             if half is None:
@@ -298,14 +302,18 @@ class Judge:
                     if verdict.ranks:
                         return [verdict]
                     undecided.append(verdict)
-            elif isinstance(head, Transfer) and (head.op, head.peer) == (what.op, rank) and self._half(what.peer, head):
+            elif (
+                isinstance(head, RingTransfer)
+                and (head.op, head.peer) == (what.op, rank)
+                and self._half(what.peer, head)
+            ):
                 verdict = self._crossed(rank, what)
                 if verdict.ranks:
                     return [verdict]
                 undecided.append(verdict)
         return undecided[:1] or self._round(away)
 
-    def _round(self, away: dict[int, list[int]]) -> list[Verdict]:
+    def _round(self, away: dict[int, list[int]]) -> list[FlightVerdict]:
         """Return the verdict about ranks that wait for each other in a longer round: whose last steps went another way."""
         start = next((rank for rank in self.rings.ranks if rank in self._waited_for(rank, away)), None)
         if start is None:
@@ -326,13 +334,13 @@ class Judge:
         ]
 
     def _round_verdict(
-        self, head: int | Transfer | None, ranks: tuple[int, ...], suspects: tuple[int, ...], why: str
-    ) -> Verdict:
-        index = head.group if isinstance(head, Transfer) else head
+        self, head: int | RingTransfer | None, ranks: tuple[int, ...], suspects: tuple[int, ...], why: str
+    ) -> FlightVerdict:
+        index = head.group if isinstance(head, RingTransfer) else head
         assert index is not None
         group, stuck = self.rings.groups[index], self.stuck.get(index)
-        sequence = None if isinstance(head, Transfer) or stuck is None else stuck.sequence
-        return Verdict("order", ranks, group, sequence, None, suspects, why=why)
+        sequence = None if isinstance(head, RingTransfer) or stuck is None else stuck.sequence
+        return FlightVerdict("order", ranks, group, sequence, None, suspects, why=why)
 
     def _waited_for(self, rank: int, away: dict[int, list[int]]) -> set[int]:
         """Return the ranks for which a rank waits, and those for which they wait, and so on."""
@@ -342,7 +350,7 @@ class Judge:
         while to_see:
             head = self._head(to_see.pop())
             then: list[int] = []
-            if isinstance(head, Transfer):
+            if isinstance(head, RingTransfer):
                 then = [head.peer] if head.peer in self.rings.ranks else []
             elif head is not None and head not in groups:
                 groups.add(head)
@@ -351,7 +359,7 @@ class Judge:
             found.update(then)
         return found
 
-    def _order(self, one: Stuck, other: Stuck, first: list[int], second: list[int]) -> Verdict:
+    def _order(self, one: Stuck, other: Stuck, first: list[int], second: list[int]) -> FlightVerdict:
         """Return the verdict about ranks that call two groups in different order.
 
         Args:
@@ -367,11 +375,11 @@ class Judge:
         if len(here) == len(there):
             why = "half of them call two groups in one order, half in the other"
             everybody = tuple(sorted(here | there))
-            return Verdict("order", (), one.group, one.sequence, None, everybody, why=why)
+            return FlightVerdict("order", (), one.group, one.sequence, None, everybody, why=why)
         wrong, missed, waits = (second, other, one) if len(here) < len(there) else (first, one, other)
         why = f"waits in {waits.group.title} instead: this call was left out, or is made in another order"
         arrived = next((rank for rank in missed.arrived if rank not in wrong), None)
-        return Verdict("order", tuple(sorted(wrong)), missed.group, missed.sequence, arrived, why=why)
+        return FlightVerdict("order", tuple(sorted(wrong)), missed.group, missed.sequence, arrived, why=why)
 
     def _alike(self, rank: int, stuck: Stuck) -> bool:
         """Return whether a rank has called this sequence number in a group of the same kind."""
@@ -384,29 +392,31 @@ class Judge:
             for group in self.rings.groups
         )
 
-    def _unanswered(self, rank: int, what: Transfer) -> Verdict:
+    def _unanswered(self, rank: int, what: RingTransfer) -> FlightVerdict:
         """Return the verdict about a transfer whose peer has none for it, and waits for this rank elsewhere."""
         group = self.rings.groups[what.group]
         why = f"rank {rank} waits in a {what.op}, and rank {what.peer} has no {_other(what.op)} for it"
         mine, theirs = self._changed(rank, what.peer)
         if mine is False and theirs is True:
-            return Verdict("p2p", (what.peer,), group, None, rank, why=f"{why}, unlike in the steps before")
+            return FlightVerdict("p2p", (what.peer,), group, None, rank, why=f"{why}, unlike in the steps before")
         if mine is True and theirs is False:
-            return Verdict("p2p", (rank,), group, None, what.peer, why=f"{why}; there was none in the steps before")
-        return Verdict("p2p", (), group, None, rank, tuple(sorted((rank, what.peer))), why=why)
+            return FlightVerdict(
+                "p2p", (rank,), group, None, what.peer, why=f"{why}; there was none in the steps before"
+            )
+        return FlightVerdict("p2p", (), group, None, rank, tuple(sorted((rank, what.peer))), why=why)
 
-    def _crossed(self, rank: int, what: Transfer) -> Verdict:
+    def _crossed(self, rank: int, what: RingTransfer) -> FlightVerdict:
         """Return the verdict about two ranks that both send, or both receive: who left a transfer out, or both."""
         group = self.rings.groups[what.group]
         why = f"rank {rank} and rank {what.peer} wait in a {what.op} for the other's {_other(what.op)}"
         mine, theirs = self._changed(rank, what.peer)
         pair = tuple(sorted((rank, what.peer)))
         if mine is None or theirs is None:
-            return Verdict("p2p", (), group, None, rank, pair, why=why)
+            return FlightVerdict("p2p", (), group, None, rank, pair, why=why)
         if mine == theirs:
-            return Verdict("p2p", pair, group, None, rank, why=why)
+            return FlightVerdict("p2p", pair, group, None, rank, why=why)
         odd, other = (rank, what.peer) if mine else (what.peer, rank)
-        return Verdict("p2p", (odd,), group, None, other, why=f"{why}; it went another way in the steps before")
+        return FlightVerdict("p2p", (odd,), group, None, other, why=f"{why}; it went another way in the steps before")
 
     def _changed(self, rank: int, peer: int) -> tuple[bool | None, bool | None]:
         """Return whether the last steps of two ranks went unlike those before, None where it cannot be said."""
@@ -415,7 +425,7 @@ class Judge:
                 return deviates(self.look(rank), group), deviates(self.look(peer), group)
         return None, None
 
-    def _complete(self, stuck: list[Stuck]) -> tuple[list[Verdict], list[Verdict]]:
+    def _complete(self, stuck: list[Stuck]) -> tuple[list[FlightVerdict], list[FlightVerdict]]:
         """Return verdicts, certain and not, about calls that nobody is seen to miss."""
         certain, likely = [], []
         for one in stuck:
@@ -429,21 +439,21 @@ class Judge:
             started = [rank for rank in one.arrived if group.spans[rank].started]
             held = tuple(rank for rank in one.arrived if not group.spans[rank].started)
             if held and 2 * len(held) <= len(one.arrived):
-                certain.append(Verdict("gpu-stall", held, group, sequence, started[0]))
+                certain.append(FlightVerdict("gpu-stall", held, group, sequence, started[0]))
             elif one.unseen:
                 why = "all whose dumps are there have called it alike"
-                likely.append(Verdict(UNKNOWN, (), group, sequence, one.arrived[0], tuple(one.unseen), why=why))
+                likely.append(FlightVerdict(UNKNOWN, (), group, sequence, one.arrived[0], tuple(one.unseen), why=why))
             else:
                 why = "all ranks have called it alike, and it does not end: look at links and GPUs"
-                likely.append(Verdict(UNKNOWN, (), group, sequence, one.arrived[0], why=why))
+                likely.append(FlightVerdict(UNKNOWN, (), group, sequence, one.arrived[0], why=why))
         if not certain and not likely and stuck:
             one = stuck[0]
             suspects = tuple(sorted({*one.unseen, *one.late}))
             why = "who has not called it waits elsewhere, for ranks of which there is no dump"
-            likely.append(Verdict(UNKNOWN, (), one.group, one.sequence, one.arrived[0], suspects, why=why))
+            likely.append(FlightVerdict(UNKNOWN, (), one.group, one.sequence, one.arrived[0], suspects, why=why))
         return certain, likely
 
-    def _exchange(self, stuck: Stuck) -> Verdict | None:
+    def _exchange(self, stuck: Stuck) -> FlightVerdict | None:
         """Return the verdict about an all-to-all whose sent and expected amounts do not add up, or that one has changed."""
         now: dict[int, tuple[int, int]] = {}
         before: set[tuple[int, int]] = set()
@@ -466,11 +476,11 @@ class Judge:
         why = "what ranks send and what they expect does not add up"
         if even:
             right = next(rank for rank, amount in now.items() if amount == usual)
-            return Verdict("all-to-all", odd, stuck.group, stuck.sequence, right, why=why)
-        return Verdict("all-to-all", (), stuck.group, stuck.sequence, None, tuple(sorted(now)), why=why)
+            return FlightVerdict("all-to-all", odd, stuck.group, stuck.sequence, right, why=why)
+        return FlightVerdict("all-to-all", (), stuck.group, stuck.sequence, None, tuple(sorted(now)), why=why)
 
 
-def _followers(group: Group, sequence: int) -> set[int]:
+def _followers(group: RingGroup, sequence: int) -> set[int]:
     """Return what followed, earlier in the ring, the calls that this sequence number follows."""
     context = [group.calls.get(sequence - back) for back in range(1, _CONTEXT + 1)]
     if None in context:
@@ -482,9 +492,9 @@ def _followers(group: Group, sequence: int) -> set[int]:
     }
 
 
-def _merged(verdicts: list[Verdict]) -> list[Verdict]:
+def _merged(verdicts: list[FlightVerdict]) -> list[FlightVerdict]:
     """Return one verdict per cause: the first about the same ranks, and of what is called wrongly before what is not called."""
-    found: list[Verdict] = []
+    found: list[FlightVerdict] = []
     for verdict in sorted(verdicts, key=lambda one: one.kind in ("cpu-stall", "missing-rank", UNKNOWN)):
         said = {rank for one in found for rank in (*one.ranks, *one.suspects)}
         if not found or not set(verdict.ranks or verdict.suspects) <= said:
@@ -496,7 +506,7 @@ def _other(op: str) -> str:
     return "recv" if op == "send" else "send"
 
 
-def _amount(what: Transfer) -> str:
+def _amount(what: RingTransfer) -> str:
     return f"{sum(what.numel)} {'/'.join(what.dtype)}"
 
 

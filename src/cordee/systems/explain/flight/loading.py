@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 import resource
@@ -34,7 +35,22 @@ class _Plain(pickle.Unpickler):
 
 @contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Bound what this process may take, so that a made file meets MemoryError and not the machine's last page."""
+    """Bound what this process may take, so that a made file meets MemoryError and not the machine's last page.
+
+    What is read has no cycles, and is not searched for them meanwhile.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with _limited():
+            yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     try:
         now = int(_STATM.read_text().split()[0]) * resource.getpagesize()

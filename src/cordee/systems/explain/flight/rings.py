@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"\d{1,9}")
 _SAID = re.compile(r"(?P<library>\w{1,20}):(?P<op>\w{1,60})(?: (?P<self>\d{1,9})(?:->|<-)(?P<peer>\d{1,9}))?")
 
 
-class Call(NamedTuple):
+class RingCall(NamedTuple):
     """What ranks must agree about in one call; None where they need not.
 
     Attributes:
@@ -46,7 +46,7 @@ class Call(NamedTuple):
     before: int = -1
 
 
-class Transfer(NamedTuple):
+class RingTransfer(NamedTuple):
     """A send or receive that has not ended; `peer` is a rank of the world, `time` its creation in ns."""
 
     group: int
@@ -57,7 +57,7 @@ class Transfer(NamedTuple):
     time: int
 
 
-class Span:
+class RingSpan:
     """What one rank has called in one group: sequence numbers `low` to `high` are in its ring.
 
     Attributes:
@@ -78,7 +78,7 @@ class Span:
         self.last = self.ended = (-1, 0)
 
 
-class Group:
+class RingGroup:
     """A process group: the same name, description and members on every rank.
 
     Attributes:
@@ -92,7 +92,7 @@ class Group:
         self.name = name
         self.desc = desc
         self.members = members
-        self.spans: dict[int, Span] = {}
+        self.spans: dict[int, RingSpan] = {}
         self.calls: dict[int, int] = {}
         self.odd: dict[int, dict[int, list[int]]] = {}
 
@@ -138,7 +138,7 @@ class Ring(NamedTuple):
         world: the ranks of the group of all, as it says.
     """
 
-    waits: list[int | Transfer]
+    waits: list[int | RingTransfer]
     cut: bool
     sizes: dict[tuple[int, str, int], tuple[int, ...]]
     gloo: bool
@@ -152,10 +152,10 @@ class _Reading:
 
     __slots__ = ("call", "done", "group", "op_id", "parts", "place", "rank", "seq", "span", "started", "time")
 
-    def __init__(self, group: Group, rank: int) -> None:
+    def __init__(self, group: RingGroup, rank: int) -> None:
         self.group = group
         self.rank = rank
-        self.span: Span | None = None
+        self.span: RingSpan | None = None
         self.seq = -1
         self.parts = self.op_id = self.call = self.place = self.time = 0
         self.done = self.started = False
@@ -166,7 +166,7 @@ class _Reading:
         # What a ring begins with may be the rest of a batch.
         whole = not (cut and self.place == 0 and self.parts > 1)
         if span is None:
-            span = self.span = Span(seq if whole else seq + 1)
+            span = self.span = RingSpan(seq if whole else seq + 1)
         if whole:
             first = group.calls.setdefault(seq, self.call)
             if first != self.call:
@@ -190,11 +190,11 @@ class Rings:
     """
 
     def __init__(self) -> None:
-        self.groups: list[Group] = []
+        self.groups: list[RingGroup] = []
         self.ranks: dict[int, Ring] = {}
-        self.calls: list[Call] = []
-        self._groups: dict[tuple[str, str, tuple[int, ...] | None], Group] = {}
-        self._calls: dict[Call, int] = {}
+        self.calls: list[RingCall] = []
+        self._groups: dict[tuple[str, str, tuple[int, ...] | None], RingGroup] = {}
+        self._calls: dict[RingCall, int] = {}
         self._names: dict[str, tuple[str, int, bool, bool, bool]] = {}
         self._members: dict[str, tuple[int, ...]] = {}
 
@@ -238,7 +238,7 @@ class Rings:
                 seq = entry["collective_seq_id"]
                 if type(seq) is not int or not 0 <= seq < _MOST:
                     raise TypeError
-                call = Call(
+                call = RingCall(
                     op,
                     None if free_in else _numel(entry["input_sizes"]),
                     None if free_out else _numel(entry["output_sizes"]),
@@ -262,7 +262,7 @@ class Rings:
                 now.seq, now.parts, now.place, now.time = seq, 0, place, time
             now.parts += 1
             now.call, now.done, now.started = index, done, entry["state"] == "started"
-        waits: dict[int, int | Transfer] = {}
+        waits: dict[int, int | RingTransfer] = {}
         for now in reading.values():
             if now.parts:
                 now.close(cut, gloo)
@@ -275,10 +275,10 @@ class Rings:
         order = [waits[at] for at in sorted(waits)[:_MOST_OPEN]]
         self.ranks[rank] = Ring(order, cut, sizes, gloo, unrecorded, odd, world)
 
-    def _group(self, name: str, desc: str, members: tuple[int, ...] | None) -> Group:
+    def _group(self, name: str, desc: str, members: tuple[int, ...] | None) -> RingGroup:
         key = (name, desc, members)
         if key not in self._groups:
-            self._groups[key] = Group(len(self.groups), name, desc, members)
+            self._groups[key] = RingGroup(len(self.groups), name, desc, members)
             self.groups.append(self._groups[key])
         return self._groups[key]
 
@@ -305,22 +305,22 @@ class _Moved(NamedTuple):
     place: int
     batch: int
     done: bool
-    what: Transfer
+    what: RingTransfer
 
 
-def _moved(entry: dict[str, Any], place: int, op: str, done: bool, group: Group, peer: int, time: int) -> _Moved:
+def _moved(entry: dict[str, Any], place: int, op: str, done: bool, group: RingGroup, peer: int, time: int) -> _Moved:
     batch = entry["p2p_seq_id"]
     if type(batch) is not int:
         raise TypeError
     if peer < 0:
-        return _Moved(place, batch, done, Transfer(group.index, op, -1, (), (), time))
+        return _Moved(place, batch, done, RingTransfer(group.index, op, -1, (), (), time))
     peer = peer if group.members is None else group.members[peer] if peer < len(group.members) else -1
     side = "input" if op == "send" else "output"
     numel, dtype = _numel(entry[f"{side}_sizes"]), _types(entry[f"{side}_dtypes"])
-    return _Moved(place, batch, done, Transfer(group.index, op, peer, numel, dtype, time))
+    return _Moved(place, batch, done, RingTransfer(group.index, op, peer, numel, dtype, time))
 
 
-def _settle(moved: list[_Moved], waits: dict[int, int | Transfer]) -> dict[tuple[int, str, int], tuple[int, ...]]:
+def _settle(moved: list[_Moved], waits: dict[int, int | RingTransfer]) -> dict[tuple[int, str, int], tuple[int, ...]]:
     """Add the transfers that have not ended to `waits`; return the sizes of the last that did.
 
     Only the end of a batch says whether its transfers have ended.
