@@ -115,6 +115,8 @@ def write_many(folder: Path, world: int, ring: int) -> None:
     for lane in range(_TP):
         groups[f"d{lane}"] = ("dp", list(range(lane, world, _TP)))
     total = 5000 + ring
+    # PyTorch writes a frame once, however many stacks it is in.
+    frames = [{"name": f"layer_{at}", "filename": f"/home/ada/model/part_{at}.py", "line": at * 7} for at in range(40)]
     for rank in range(world):
         own = ["0", f"t{rank - rank % _TP}", f"d{rank % _TP}"]
         near = rank // _TP == culprit // _TP
@@ -131,10 +133,7 @@ def write_many(folder: Path, world: int, ring: int) -> None:
                 break
         entries = [
             {
-                "frames": [
-                    {"name": f"layer_{(number + up) % 40}", "filename": f"/home/ada/model/part_{up}.py", "line": up * 7}
-                    for up in range(12)
-                ],
+                "frames": [frames[(number + up) % len(frames)] for up in range(12)],
                 "record_id": number,
                 "pg_id": which,
                 "process_group": (own[which], groups[own[which]][0]),
