@@ -48,6 +48,8 @@ class Backend:
         reasons: the `Reasons` why its jobs wait and end; None: they are told in the place's own words.
         rank_environment: `f(base, world, rank, cpus_per_rank) -> variables` of a rank that an agent starts.
         cluster_variable: the variable in which its jobs find their cluster's name.
+        network: `f() -> Network` (`cordee.backends.node.network`), how its nodes are connected; None where it does not know.
+        job_nodes: `f(job) -> names` of the nodes of anybody's job, None where there is no such job; both raise CordeeError.
     """
 
     name: str
@@ -60,3 +62,5 @@ class Backend:
     reasons: Optional[str] = None
     rank_environment: Optional[str] = None
     cluster_variable: Optional[str] = None
+    network: Optional[str] = None
+    job_nodes: Optional[str] = None

@@ -34,4 +34,6 @@ BACKEND = Backend(
     reasons="cordee.backends.slurm.waiting:REASONS",
     rank_environment="cordee.backends.slurm.node.world:rank_environment",
     cluster_variable="SLURM_CLUSTER_NAME",
+    network="cordee.backends.slurm.node.topology:ask_network",
+    job_nodes="cordee.backends.slurm.topology:nodes_of_job",
 )

@@ -24,6 +24,8 @@ _BUSY = re.compile(
     re.IGNORECASE,
 )
 _DIGITS = "0123456789"
+_MOST_NODES = 1_000_000
+_SHOWN = 200
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w:/.-]*)=")
 ENDED_STATES = frozenset(
     [
@@ -237,29 +239,16 @@ def submit_once(
     return patiently(attempt, most_s=most_s, waiting=waiting)
 
 
-def switches_of(*, timeout_s: float = _COMMAND_S) -> dict[str, str]:
-    """Return the nodes below each leaf switch, folded, as `scontrol show topology` tells; empty where it tells none.
-
-    Raises:
-        SlurmError: it cannot be asked.
-    """
-    found = {}
-    for line in run_command(["scontrol", "show", "topology"], timeout_s=timeout_s).splitlines():
-        words = dict(word.partition("=")[::2] for word in line.split())
-        if words.get("SwitchName") and words.get("Nodes") and words.get("Level", "0") == "0":
-            found[words["SwitchName"]] = words["Nodes"]
-    return found
-
-
 def expand_nodes(nodes: str) -> list[str]:
     """Return the names in a compressed list such as `n[1-3,07],login1`, in its order.
 
     Raises:
-        CordeeError: the list is malformed.
+        CordeeError: the list is malformed, or names more than a million.
     """
     names: list[str] = []
     for part in _split_outside_brackets(nodes):
         names += _expand(part, nodes)
+        _limit(len(names), nodes)
     return names
 
 
@@ -302,13 +291,20 @@ def _expand(part: str, whole: str) -> list[str]:
         return [part]
     inside, closing, tail = rest.partition("]")
     if not closing:
-        raise CordeeError("a list of nodes has no closing bracket", given=whole, allowed="n[1-3,7]")
+        raise CordeeError("a list of nodes has no closing bracket", given=whole[:_SHOWN], allowed="n[1-3,7]")
     tails = _expand(tail, whole) if tail else [""]
     names = []
     for piece in inside.split(","):
         low, dash, high = piece.partition("-")
-        if not low.isdigit() or (dash and not high.isdigit()):
-            raise CordeeError("a list of nodes has a range that is none", given=whole, allowed="n[1-3,7]")
+        if not low.isdigit() or (dash and not (high.isdigit() and int(low) <= int(high))):
+            raise CordeeError("a list of nodes has a range that is none", given=whole[:_SHOWN], allowed="n[1-3,7]")
+        _limit(len(names) + (int(high if dash else low) - int(low) + 1) * len(tails), whole)
         for number in range(int(low), int(high if dash else low) + 1):
             names += [f"{head}{number:0{len(low)}d}{end}" for end in tails]
     return names
+
+
+def _limit(count: int, whole: str) -> None:
+    if count > _MOST_NODES:
+        allowed = f"at most {_MOST_NODES} nodes"
+        raise CordeeError("a list of nodes names too many", given=whole[:_SHOWN], allowed=allowed)

@@ -1,0 +1,34 @@
+"""Which cluster is meant where none is named: the one of CORDEE_ON, else the one of the job that this process is in."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+
+from cordee.backends import BUILT_IN, HERE, backend
+from cordee.core.documents.config_paths import profile_folders, profile_names
+
+
+def cluster_here(given: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return `given`, else CORDEE_ON, else the cluster whose profile names the scheduler of this job, else `local`."""
+    return given or environ.get("CORDEE_ON") or _of_this_job(environ) or HERE
+
+
+def _of_this_job(environ: Mapping[str, str]) -> str | None:
+    """Return the cluster whose profile is about the scheduler that this job runs in."""
+    variables = {name: backend(name).cluster_variable for name in BUILT_IN}
+    inside = {name: environ[variable] for name, variable in variables.items() if variable and environ.get(variable)}
+    if not inside:
+        return None
+    scheduler, answering = next(iter(inside.items()))
+    names = profile_names(environ)
+    for name in sorted(names):
+        for folder in profile_folders(environ):
+            try:
+                document = tomllib.loads((folder / f"{name}.toml").read_text())
+            except (OSError, ValueError):
+                continue
+            if document.get("slurm_cluster") == answering:
+                return name
+    return answering if answering in names else scheduler if scheduler in names else None
