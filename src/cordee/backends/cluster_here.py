@@ -15,6 +15,22 @@ def cluster_here(given: str | None = None, environ: Mapping[str, str] = os.envir
     return given or environ.get("CORDEE_ON") or _of_this_job(environ) or HERE
 
 
+def cluster_of_nodes(
+    given: str | None = None, answered: str | None = None, environ: Mapping[str, str] = os.environ
+) -> str:
+    """Return the cluster whose nodes are meant: as `cluster_here`, but never this machine where nothing names it.
+
+    Args:
+        given: the cluster that was named.
+        answered: the back end that knew the nodes; None: the first that knows how nodes are connected.
+        environ: where variables are read from.
+    """
+    found = cluster_here(given, environ)
+    if found != HERE or given or environ.get("CORDEE_ON"):
+        return found
+    return answered or next(name for name in BUILT_IN if backend(name).network)
+
+
 def _of_this_job(environ: Mapping[str, str]) -> str | None:
     """Return the cluster whose profile is about the scheduler that this job runs in."""
     variables = {name: backend(name).cluster_variable for name in BUILT_IN}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from cordee.backends.slurm.node.commands import expand_nodes
 from cordee.core.errors import CordeeError
@@ -69,6 +69,19 @@ class Network:
     def leaf_of(self) -> dict[str, str]:
         """The leaf of each node."""
         return {node: leaf for leaf, nodes in self.leaves.items() for node in nodes}
+
+    def hops_from(self, leaves: Iterable[str]) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield `hops` of each leaf; those with the same switches beside or above them are searched from once."""
+        searched: dict[frozenset[str], tuple[str, dict[str, int]]] = {}
+        for leaf in leaves:
+            own = self._switches[leaf]
+            beside = frozenset(other for switch in own for other in self._links.get(switch, ())).difference(own)
+            first, hops = searched.get(beside, ("", {}))
+            if not beside or leaf not in hops:
+                searched[beside] = (leaf, self.hops(leaf))
+                yield searched[beside][0], searched[beside][1]
+            else:
+                yield leaf, {**hops, leaf: 1, first: hops[leaf]}
 
     def hops(self, leaf: str) -> dict[str, int]:
         """Return how many switches lie on the way from a node of `leaf` to one of each other leaf, and of its own: 1.

@@ -293,7 +293,7 @@ def _expand(part: str, whole: str) -> list[str]:
     if not closing:
         raise CordeeError("a list of nodes has no closing bracket", given=whole[:_SHOWN], allowed="n[1-3,7]")
     tails = _expand(tail, whole) if tail else [""]
-    names = []
+    names: list[str] = []
     for piece in inside.split(","):
         low, dash, high = piece.partition("-")
         if not low.isdigit() or (dash and not (high.isdigit() and int(low) <= int(high))):

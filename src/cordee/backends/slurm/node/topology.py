@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Iterator, Mapping, Optional, Sequence
 
@@ -10,7 +11,7 @@ from cordee.backends.slurm.node.commands import expand_nodes, fold_nodes, run_co
 from cordee.core.errors import CordeeError
 
 SCONTROL = "scontrol show topology"
-_ASK_S = 30.0
+_ASK_S = 10.0
 _LONGEST_LINE = 1 << 20
 _FIELD = re.compile(r'(\w+)\s*=\s*("[^"]*"|\S*)')
 _NAMING = ("switchname", "blockname", "aggregatedblock", "blocksizes")
@@ -23,7 +24,8 @@ def ask_network(*, timeout_s: float = _ASK_S) -> Optional[Network]:
         SlurmError: it cannot be asked.
         NetworkError: its answer cannot be used.
     """
-    text = run_command(["scontrol", "show", "topology"], timeout_s=timeout_s)
+    whole_lines = {name: value for name, value in os.environ.items() if name != "SLURM_TOPO_LEN"}
+    text = run_command(["scontrol", "show", "topology"], timeout_s=timeout_s, env=whole_lines)
     return read_topology(text, SCONTROL) if re.search("Name=|Block=", text) else None
 
 
@@ -70,9 +72,12 @@ def read_topology(text: str, source: str, *, file: Optional[str] = None) -> Netw
                 allowed="SwitchName=s0 Nodes=n[1-16], SwitchName=top Switches=s[0-3], BlockName=b0 Nodes=n[1-16], BlockSizes=16,64",
                 next="mend the line, or give a file of another form",
             )
-    if blocks and not switches:
-        return of_blocks(blocks, sizes, source, wider=wider, file=file)
-    return network_of(switches, source, file=file)
+    if not blocks:
+        return network_of(switches, source, file=file)
+    if switches:
+        allowed = "switches or blocks"
+        raise NetworkError("this has both switches and blocks", file=file, given=source, allowed=allowed)
+    return of_blocks(blocks, sizes, source, wider=wider, file=file)
 
 
 def of_blocks(
