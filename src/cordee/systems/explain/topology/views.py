@@ -107,7 +107,8 @@ def view_of_run(
     state = run.state
     where = cluster
     with suppress(RunFolderError):  # a recording has no plan
-        where = where or run.plan.get("cluster")
+        planned = run.plan.get("cluster") if isinstance(run.plan, dict) else None
+        where = where or (planned if isinstance(planned, str) else None)
     return view_of_job(
         job_of_run(run, state),
         where or cluster_here(None, environ),
