@@ -105,6 +105,12 @@ def test_a_filter_leaves_the_figures_of_what_it_names(made, network, document):
     assert (said["nodes"], said["ranks"], said["switches_spanned"], said["filter"]) == (2, 8, 1, "dp=0,pp=6-7")
 
 
+def test_experts_are_beside_the_other_dimensions_and_can_be_filtered_by(tmp_path, network, document):
+    folder = write_run(tmp_path / "runs", MadeRun(64 * 4, 20, node_name="n{}")).root  # dp 8, of which ep 8
+    said = document(folder, "--topology", network, "--filter", "ep=0,pp=0-1")
+    assert (said["ranks"], set(said["mesh"])) == (8, {"tp", "dp", "pp"})
+
+
 def test_the_picture_has_a_cell_for_every_rank_in_the_box_of_its_switch(made, network, tmp_path, run):
     run(made, "--topology", network, "--svg", tmp_path / "place.svg", "--colour", "tp")
     assert fills(tmp_path / "place.svg") == {f"#{colour}": 16 for colour in APART[:4]}

@@ -91,6 +91,7 @@ def chosen(job: Job, network: Network | None, given: str) -> Job:
         UsageError: it is no filter, names what the job does not have, or leaves nothing.
     """
     ranks, nodes = dict(job.ranks), list(job.nodes)
+    dimensions = dict.fromkeys(name for place in job.places.values() for name in place)
     for name, texts in _conditions(given).items():
         if name == "node":
             wanted = {node for text in texts for node in expand_nodes(text)}
@@ -99,7 +100,7 @@ def chosen(job: Job, network: Network | None, given: str) -> Job:
             of = _levels(network)[name]
             leaf_of = network.leaf_of if network is not None else {}
             nodes = [node for node in nodes if of.get(leaf_of.get(node, "")) in texts]
-        elif name == "rank" or name in job.sizes:
+        elif name == "rank" or name in dimensions:
             wanted_numbers = _numbers(texts, given)
             ranks = {
                 rank: node
@@ -107,7 +108,7 @@ def chosen(job: Job, network: Network | None, given: str) -> Job:
                 if (rank if name == "rank" else job.places.get(rank, {}).get(name, -1)) in wanted_numbers
             }
         else:
-            known = [*job.sizes, *(["rank"] if job.ranks else []), "node", *_levels(network)]
+            known = [*dimensions, *(["rank"] if job.ranks else []), "node", *_levels(network)]
             hint = did_you_mean(name, known, "filter by one of these")
             raise UsageError(f"nothing of this job is known by {name}", given=given, allowed=known, next=hint)
     inside = set(nodes)

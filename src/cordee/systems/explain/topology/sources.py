@@ -12,6 +12,7 @@ from cordee.backends.node.network import Network, NetworkError, members_of, of_l
 from cordee.backends.slurm.node.topology import read_topology
 from cordee.backends.slurm.topology import read_topology_yaml
 from cordee.core.documents.config_paths import profile_folders, profile_names
+from cordee.core.draw.clean import one_line
 from cordee.core.errors import CordeeError, UsageError
 from cordee.job.cluster import read_tables
 from cordee.job.profile import ClusterProfile
@@ -68,7 +69,7 @@ def find_network(cluster: str, file: Path | None = None, environ: Mapping[str, s
                 error.text, given=error.given, allowed=error.allowed, next="give a file with --topology"
             ) from error
         except CordeeError as error:
-            asked = f"{scheduler} could not be asked: {error.text.splitlines()[0]}"
+            asked = f"{scheduler} could not be asked: {one_line(error.text, 120)}"
     where = str(profile_folders(environ)[-1] / f"{cluster}.toml")
     line = '[network]\nfile = "/etc/slurm/topology.conf"\n\n# or:\n[switches]\nleaf1 = "n[1-16]"'
     return Found(None, Missing(f"how the nodes are connected ({asked})", line, where))

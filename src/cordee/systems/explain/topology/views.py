@@ -192,7 +192,8 @@ def _span(span: Span) -> str:
     name, nodes = span.largest
     apart = f"; {span.partly} shared with others" if span.partly else ""
     alone = f"; {span.lone} with one node each" if span.lone else ""
-    spans = f"spans {_count(span.spanned, span.level)} of {span.there}, {span.least_possible} are the least possible"
+    least = f"{span.least_possible} {'is' if span.least_possible == 1 else 'are'} the least possible"
+    spans = f"spans {_count(span.spanned, span.level)} of {span.there}, {least}"
     return f"{spans}; most nodes in {name}: {nodes}{apart}{alone}"
 
 
