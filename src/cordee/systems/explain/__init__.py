@@ -1,0 +1,1 @@
+"""Explain: who is slow, who hangs, where, and why."""
