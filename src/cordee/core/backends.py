@@ -64,6 +64,8 @@ class Backend:
         rank_environment: `f(base, world, rank, cpus_per_rank) -> variables` of a rank that an agent starts.
         scripts: a `ScriptReader`, by which `cordee init` makes documents of its job scripts.
         cluster_variable: the variable in which its jobs find their cluster's name.
+        network: `f() -> Network` (`cordee.core.network`), how its nodes are connected; None where it does not know.
+        job_nodes: `f(job) -> names` of the nodes of anybody's job, None where there is no such job; both raise CordeeError.
     """
 
     name: str
@@ -78,6 +80,8 @@ class Backend:
     rank_environment: Optional[str] = None
     scripts: Optional[str] = None
     cluster_variable: Optional[str] = None
+    network: Optional[str] = None
+    job_nodes: Optional[str] = None
 
 
 # What a plan may ask for is left open as long as nobody can say what becomes of it.

@@ -8,17 +8,20 @@ from typing import Sequence
 from cordee.core.errors import CordeeError
 
 _DIGITS = "0123456789"
+_MOST_NODES = 1_000_000
+_SHOWN = 200
 
 
 def expand_nodes(nodes: str) -> list[str]:
     """Return the names in a compressed list such as `n[1-3,07],login1`, in its order.
 
     Raises:
-        CordeeError: the list is malformed.
+        CordeeError: the list is malformed, or names more than a million.
     """
     names: list[str] = []
     for part in _split_outside_brackets(nodes):
         names += _expand(part, nodes)
+        _limit(len(names), nodes)
     return names
 
 
@@ -61,13 +64,20 @@ def _expand(part: str, whole: str) -> list[str]:
         return [part]
     inside, closing, tail = rest.partition("]")
     if not closing:
-        raise CordeeError("a list of nodes has no closing bracket", given=whole, allowed="n[1-3,7]")
+        raise CordeeError("a list of nodes has no closing bracket", given=whole[:_SHOWN], allowed="n[1-3,7]")
     tails = _expand(tail, whole) if tail else [""]
-    names = []
+    names: list[str] = []
     for piece in inside.split(","):
         low, dash, high = piece.partition("-")
-        if not low.isdigit() or (dash and not high.isdigit()):
-            raise CordeeError("a list of nodes has a range that is none", given=whole, allowed="n[1-3,7]")
+        if not low.isdigit() or (dash and not (high.isdigit() and int(low) <= int(high))):
+            raise CordeeError("a list of nodes has a range that is none", given=whole[:_SHOWN], allowed="n[1-3,7]")
+        _limit(len(names) + (int(high if dash else low) - int(low) + 1) * len(tails), whole)
         for number in range(int(low), int(high if dash else low) + 1):
             names += [f"{head}{number:0{len(low)}d}{end}" for end in tails]
     return names
+
+
+def _limit(count: int, whole: str) -> None:
+    if count > _MOST_NODES:
+        allowed = f"at most {_MOST_NODES} nodes"
+        raise CordeeError("a list of nodes names too many", given=whole[:_SHOWN], allowed=allowed)

@@ -22,6 +22,7 @@ BUILT_IN: dict[str, str] = {
     "vetting": "cordee.systems.vetting.system:SYSTEM",
     "checkpoints": "cordee.systems.checkpoints.system:SYSTEM",
     "score": "cordee.systems.score.system:SYSTEM",
+    "explain": "cordee.systems.explain.system:SYSTEM",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,29 @@ def load_cluster(name: str, environ: Mapping[str, str] = os.environ) -> ClusterP
         return ClusterProfile.model_validate(merge.values)
     except ValidationError as error:
         fallback = ValuePlace(str(last.path), 1) if last else ValuePlace()
+        raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
+
+
+def read_tables(name: str, keys: Iterable[str], environ: Mapping[str, str] = os.environ) -> ClusterProfile:
+    """Return what the profile of a cluster says in some of its tables; asks no scheduler, and fills in nothing else.
+
+    Args:
+        name: of the cluster.
+        keys: of the profile.
+        environ: where variables are read from.
+
+    Raises:
+        UsageError: no cluster has this name.
+        DocumentError: the profile is wrong there.
+    """
+    merge = Merge()
+    files = profile_files(name, environ)
+    for file in files:
+        merge.add({key: file.document[key] for key in keys if key in file.document}, file.origin)
+    try:
+        return ClusterProfile.model_validate({"name": name, **merge.values})
+    except ValidationError as error:
+        fallback = ValuePlace(str(files[-1].path), 1)
         raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
 
 

@@ -172,6 +172,17 @@ class EnvironmentSite(Document):
     step_option: str = "--environment={file}"
 
 
+class NetworkSite(Document):
+    """`[network]`: how nodes are connected, where Slurm does not say.
+
+    `file` is a topology.conf, a topology.yaml, or what `scontrol show topology` or `ibnetdiscover` printed. `groups` are the
+    groups of a dragonfly: a list of names of `[switches]` for each.
+    """
+
+    file: str | None = None
+    groups: dict[str, str] = Field(default_factory=dict)
+
+
 class ClusterProfile(Document):
     """A whole cluster profile; `switches` names the nodes below each switch, `defaults` is laid under every job.
 
@@ -204,6 +215,7 @@ class ClusterProfile(Document):
     storage: dict[Name, StorageTier] = Field(default_factory=dict)
     datasets: dict[Name, SharedDataset] = Field(default_factory=dict)
     switches: dict[str, str] = Field(default_factory=dict)
+    network: NetworkSite = NetworkSite.model_construct()
     vetting: VettingSite = VettingSite.model_construct()
     environment: EnvironmentSite = EnvironmentSite.model_construct()
     defaults: dict[str, Any] = Field(default_factory=dict)

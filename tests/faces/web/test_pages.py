@@ -139,6 +139,7 @@ def pages(run: str, node: str) -> dict[str, str]:
     below = {
         (): "Timeline", ("nodes",): node, ("node", node): "Vetting", ("rank", "0"): "What it printed",
         ("logs",): "line", ("findings",): "Findings", ("score",): "Score", ("storage",): "Storage", ("data",): "Data",
+        ("topology",): "Nodes in their switches",
     }  # fmt: skip
     return {
         "#/runs": run, "#/fleet": "Nodes", "#/catalogue": "Catalogue", f"#/compare?runs={quote(run)}": "Settings",

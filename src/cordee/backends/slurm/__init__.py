@@ -36,4 +36,6 @@ BACKEND = Backend(
     rank_environment="cordee.backends.slurm.node.world:rank_environment",
     scripts="cordee.backends.slurm.sbatch.reader:READER",
     cluster_variable="SLURM_CLUSTER_NAME",
+    network="cordee.backends.slurm.node.topology:ask_network",
+    job_nodes="cordee.backends.slurm.topology:nodes_of_job",
 )

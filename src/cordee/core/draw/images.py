@@ -17,6 +17,8 @@ LEVELS = 32
 MISSING = 0  # the index of what was not measured; levels are 1..LEVELS
 # Cividis (Nuñez, Anderton, Renslow 2018, doi:10.1371/journal.pone.0199239): read alike with and without colour blindness.
 CIVIDIS = ("00224e", "123570", "3b496c", "575d6d", "707173", "8a8678", "a59c74", "c3b369", "e1cc55", "fee838")
+# Okabe and Ito's, in the order of the lines of charts: some that can be told apart.
+APART = ("0072b2", "d55e00", "009e73", "cc79a7", "b58900", "56b4e9", "7a5195", "6c757d")
 
 
 def encode_png(indices: np.ndarray, palette: Sequence[Colour], transparent: int | None = None) -> bytes:

@@ -1,1 +1,1 @@
-"""Why a training hangs: which rank broke the collective that all others wait in, and where it stands."""
+"""Explain: who is slow, who hangs, where, and why."""

@@ -22,7 +22,7 @@ _UNANSWERED_S = real._UNANSWERED_MS / 1000
 class VirtualConnection:
     """One end of a connection; see `wire.Connection`, whose attributes and functions these are."""
 
-    def __init__(self, network: Network, node: str, to_node: bool) -> None:
+    def __init__(self, network: VirtualNetwork, node: str, to_node: bool) -> None:
         self.on_message: Any = None
         self.on_close: Any = None
         self.peer_role = self.peer_name = self.peer_address = ""
@@ -124,7 +124,7 @@ class VirtualConnection:
 class VirtualServer:
     """The listening end; see `wire.Server`."""
 
-    def __init__(self, network: Network, token: bytes, epoch: int, on_connect: Callable[[Any], None]) -> None:
+    def __init__(self, network: VirtualNetwork, token: bytes, epoch: int, on_connect: Callable[[Any], None]) -> None:
         self.token, self.epoch, self.on_connect = token, epoch, on_connect
         self.process = VirtualProcess.here()
         self._network = network
@@ -139,7 +139,7 @@ class VirtualServer:
             end.close(reason)
 
 
-class Network:
+class VirtualNetwork:
     """All connections of a simulation.
 
     Args:

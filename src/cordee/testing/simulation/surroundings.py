@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from cordee.runs.folder import RunFolder
 from cordee.testing.simulation.disk import SimulatedDisk
 from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
-from cordee.testing.simulation.network import Network
+from cordee.testing.simulation.network import VirtualNetwork
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class WorldPort(Protocol):
     script: RunScript
     loop: VirtualLoop
     clocks: VirtualClocks
-    network: Network
+    network: VirtualNetwork
     disk: SimulatedDisk
     folder: RunFolder
     channels: dict[str, Any]

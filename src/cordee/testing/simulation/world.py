@@ -35,7 +35,7 @@ from cordee.testing.made_journal import made_plan
 from cordee.testing.simulation.disk import SimulatedDisk, VirtualLane
 from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
 from cordee.testing.simulation.machine import Host, SimulatedMachine, VirtualChannel, VirtualChild
-from cordee.testing.simulation.network import Network
+from cordee.testing.simulation.network import VirtualNetwork
 from cordee.testing.simulation.rules import Rules
 from cordee.testing.simulation.surroundings import RunScript
 
@@ -165,7 +165,7 @@ class SimulatedWorld:
         self.script = script
         self.loop = VirtualLoop()
         self.clocks = VirtualClocks(self.loop)
-        self.network = Network(self.loop, random.Random(f"network-{seed}"))
+        self.network = VirtualNetwork(self.loop, random.Random(f"network-{seed}"))
         self.disk = SimulatedDisk(self.loop, random.Random(f"disk-{seed}"), self._on_loop)
         self.disk.slow_s = script.disk_s
         self.root = Path(tempfile.mkdtemp(prefix="cordee-simulation-", dir=_memory()))

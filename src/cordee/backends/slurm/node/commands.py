@@ -233,17 +233,3 @@ def submit_once(
         return run_command(["sbatch", "--parsable", *dependency, str(script)], env=env).split(";")[0].strip()
 
     return patiently(attempt, most_s=most_s, waiting=waiting)
-
-
-def switches_of(*, timeout_s: float = _COMMAND_S) -> dict[str, str]:
-    """Return the nodes below each leaf switch, folded, as `scontrol show topology` tells; empty where it tells none.
-
-    Raises:
-        SlurmError: it cannot be asked.
-    """
-    found = {}
-    for line in run_command(["scontrol", "show", "topology"], timeout_s=timeout_s).splitlines():
-        words = dict(word.partition("=")[::2] for word in line.split())
-        if words.get("SwitchName") and words.get("Nodes") and words.get("Level", "0") == "0":
-            found[words["SwitchName"]] = words["Nodes"]
-    return found

@@ -14,6 +14,7 @@ export const ROUTES = [
   ["run/:run/heat", "heat.js", "Heat map", true],
   ["run/:run/bands", "bands.js", "Bands", true],
   ["run/:run/nodes", "nodes.js", "Nodes", true],
+  ["run/:run/topology", "topology.js", "Topology", true],
   ["run/:run/node/:node", "node.js", "Node"],
   ["run/:run/rank/:rank", "rank.js", "Rank"],
   ["run/:run/logs", "logs.js", "Logs", true],

@@ -1,1 +1,1 @@
-"""The commands of this system."""
+"""Commands of the system explain."""

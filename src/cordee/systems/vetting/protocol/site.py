@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cordee.core.backends import BUILT_IN, HERE, backend
-from cordee.core.documents.config_paths import config_folder, profile_folders, profile_names
-from cordee.core.documents.faults import ValuePlace, document_error, fault_error, findings_of
+from cordee.backends.cluster_here import cluster_here
+from cordee.core.backends import HERE
+from cordee.core.documents.config_paths import config_folder, profile_names
+from cordee.core.documents.faults import fault_error
 from cordee.core.documents.files import read_text
 from cordee.systems.vetting.protocol.faults import Faults
 from cordee.systems.vetting.protocol.rules import rules_of
@@ -69,7 +69,7 @@ def find_site(cluster: str | None = None, environ: Mapping[str, str] = os.enviro
     Raises:
         UsageError, DocumentError: as `vetting_profile`.
     """
-    name = _cluster_name(cluster, environ)
+    name = cluster_here(cluster, environ)
     if name == HERE and HERE not in profile_names(environ):
         return ProtocolSite()
     return site_of(vetting_profile(name, environ))
@@ -86,22 +86,9 @@ def vetting_profile(cluster: str | None = None, environ: Mapping[str, str] = os.
         UsageError: no cluster has this name.
         DocumentError: its profile is wrong.
     """
-    from pydantic import ValidationError
+    from cordee.job.cluster import read_tables
 
-    from cordee.core.documents.merge import Merge
-    from cordee.job.cluster import profile_files
-    from cordee.job.profile import ClusterProfile
-
-    name = _cluster_name(cluster, environ)
-    merge = Merge()
-    files = profile_files(name, environ)
-    for file in files:
-        merge.add({key: file.document[key] for key in _NEEDED if key in file.document}, file.origin)
-    try:
-        return ClusterProfile.model_validate({"name": name, **merge.values})
-    except ValidationError as error:
-        fallback = ValuePlace(str(files[-1].path), 1)
-        raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
+    return read_tables(cluster_here(cluster, environ), _NEEDED, environ)
 
 
 def site_values(site: ProtocolSite, history: str | None, base: Path, faults: Faults) -> dict[str, Any]:
@@ -203,26 +190,3 @@ def _collector(url: str, token_file: str | None) -> dict[str, str]:
 
 def _path(given: str) -> Path:
     return Path(os.path.expandvars(os.path.expanduser(given))).absolute()
-
-
-def _cluster_name(cluster: str | None, environ: Mapping[str, str]) -> str:
-    return cluster or environ.get("CORDEE_ON") or _of_this_job(environ) or HERE
-
-
-def _of_this_job(environ: Mapping[str, str]) -> str | None:
-    """Return the cluster whose profile is about the scheduler that this job runs in."""
-    variables = {name: backend(name).cluster_variable for name in BUILT_IN}
-    inside = {name: environ[variable] for name, variable in variables.items() if variable and environ.get(variable)}
-    if not inside:
-        return None
-    scheduler, answering = next(iter(inside.items()))
-    names = profile_names(environ)
-    for name in sorted(names):
-        for folder in profile_folders(environ):
-            try:
-                document = tomllib.loads((folder / f"{name}.toml").read_text())
-            except (OSError, ValueError):
-                continue
-            if document.get("slurm_cluster") == answering:
-                return name
-    return answering if answering in names else scheduler if scheduler in names else None

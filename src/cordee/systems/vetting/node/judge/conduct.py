@@ -7,7 +7,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
-from cordee.backends.slurm.node.commands import switches_of
+from cordee.backends.slurm.node.topology import leaves_here
 from cordee.core.clock import monotonic
 from cordee.core.errors import CordeeError
 from cordee.core.units import utc_text
@@ -183,6 +183,6 @@ async def _switches() -> dict[str, str]:
     if "SLURM_JOB_ID" not in os.environ:
         return {}
     try:
-        return await asyncio.get_running_loop().run_in_executor(None, switches_of)
+        return await asyncio.get_running_loop().run_in_executor(None, leaves_here)
     except CordeeError:
         return {}

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Iterable, NamedTuple, Optional
 
-from cordee.core.errors import CordeeError
-from cordee.core.hostlist import expand_nodes
+from cordee.core.network import leaf_of, members_of
 from cordee.core.stats import quantile
 from cordee.systems.vetting.node.judge.matching import (
     Pair,
@@ -122,8 +121,9 @@ class PairTest:
         self.policy = policy or PairPolicy()
         self.baseline = baseline
         self.busy = frozenset(busy)
-        members, self.malformed_switches = _expanded(switches or {})
-        self.switch_of = _leaf_of(members, set(self.nodes))
+        members, self.malformed_switches = members_of(switches or {})
+        leaves = leaf_of(members)
+        self.switch_of = {node: leaves[node] for node in self.nodes if node in leaves}
         self.measured: list[Measurement] = []
         self.out: dict[str, Out] = {}
         self._random = Random(seed)
@@ -246,24 +246,3 @@ class PairTest:
                 pairs.append(pair)
                 busy |= set(pair)
         return pairs
-
-
-def _expanded(switches: dict[str, str]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return the nodes of each switch, and why a list could not be read."""
-    members, malformed = {}, {}
-    for switch, folded in switches.items():
-        try:
-            members[switch] = expand_nodes(folded)
-        except CordeeError as error:
-            malformed[switch] = str(error)
-    return members, malformed
-
-
-def _leaf_of(members: dict[str, list[str]], nodes: set[str]) -> dict[str, str]:
-    """Return the switch of each node; of several that hold it, the one with the fewest nodes: the leaf."""
-    found: dict[str, str] = {}
-    for switch in sorted(members, key=lambda name: (-len(members[name]), name)):
-        for node in members[switch]:
-            if node in nodes:
-                found[node] = switch
-    return found
