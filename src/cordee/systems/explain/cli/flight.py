@@ -25,7 +25,7 @@ def command(dumps: str, attempt: int | None, runs: str | None, as_json: bool) ->
     are taken. Nothing in a dump is executed. Exit code 1: a culprit, or a call that ranks disagree about, was found.
 
     \b
-    Examples:
+    Example:
       cordee flight /tmp/dumps
       cordee flight last --attempt 1
     """
