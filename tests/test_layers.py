@@ -243,7 +243,7 @@ def fits(path: str, pattern: str) -> bool:
         ("systems.score.load", "from cordee.faces.report import html"),
         (
             "control.agent.agent",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cordee.systems.data import look",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cordee.systems.data import listing",
         ),
         ("control.agent.agent", "module_argv('cordee.systems.score.views')"),
         ("faces.web.app", "from cordee.systems.score import load"),
@@ -260,7 +260,7 @@ def test_an_import_that_a_storey_forbids_is_a_fault(name, source):
     ("name", "source"),
     [
         ("runs.index", "from cordee.core.errors import CordeeError\nfrom cordee.runs import folder"),
-        ("systems.data.account", "from cordee.runs import state\nfrom cordee.systems.data import look"),
+        ("systems.data.account", "from cordee.runs import state\nfrom cordee.systems.data import listing"),
         ("faces.cli.run", "import cordee.systems.advise.cli\nfrom cordee.faces.report import html"),
         ("faces.web.app", "from cordee.systems.score.views import Scores\nfrom cordee.core.web import tokens"),
         ("faces.cli.commands", "TESTING = 'cordee.testing.cli'"),

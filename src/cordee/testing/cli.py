@@ -191,7 +191,7 @@ def simulate(
     Example:
       cordee testing simulate --seeds 0-100 --shrink
     """
-    from cordee.testing.simulation.saying import replay_case, run_campaign
+    from cordee.testing.simulation.report import replay_case, run_campaign
 
     if case_file:
         broken = replay_case(case_file, shrink, trace, as_json)

@@ -14,13 +14,13 @@ from cordee.machine.cgroups import groups_of, job_group, quota_cores
 from cordee.telemetry.node.blocklog import decode_json, iter_records
 from cordee.telemetry.node.catalogue import GROUPS
 from cordee.telemetry.node.samplers import perf
+from cordee.telemetry.node.samplers.device_facts import ToldFacts
 from cordee.telemetry.node.samplers.fabric import FabricSampler
 from cordee.telemetry.node.samplers.host import node_sampler, rank_sampler
 from cordee.telemetry.node.samplers.perf import SOFTWARE, Counter, NoCounter
 from cordee.telemetry.node.samplers.power import PowerSampler
 from cordee.telemetry.node.samplers.pressure import PressureSampler
 from cordee.telemetry.node.samplers.share import CoreShares
-from cordee.telemetry.node.samplers.told import ToldFacts
 from cordee.telemetry.node.samplers.tree import BusyProcess, TreeLook
 from cordee.testing.clocks import give_clock
 

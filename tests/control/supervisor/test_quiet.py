@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cordee.backends.local.node.allocation import LocalAllocation
-from cordee.backends.slurm import asking
+from cordee.backends.slurm import job_states
 from cordee.backends.slurm.node import rescue
 from cordee.control.supervisor import closing_findings as remarks
 from cordee.control.supervisor import ending, telling, ticker
@@ -263,7 +263,7 @@ def test_the_page_for_operators_has_the_numbers_that_hold():
         f"at most {ending.GIVE_BACK_S:.0f} seconds*",
         f"the supervisor finds the request within {SHARED['requests'].most_s:.0f} s",
         f"sleeps for {lookout._LONGEST_PAUSE_S:.0f} s between its looks",
-        f"at most {asking._PER_MINUTE} a minute",
+        f"at most {job_states._PER_MINUTE} a minute",
         f"at most {120 / rescue._LOOK_S:.0f} a minute; one of them has the job requeued",
     ):
         assert text in page

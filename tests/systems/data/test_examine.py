@@ -14,7 +14,7 @@ from cordee.job.plan.model import DataSet
 from cordee.job.plan.render import render_plan
 from cordee.systems.data import examine as examine_data
 from cordee.systems.data.examine import shown_of
-from cordee.systems.data.look import look
+from cordee.systems.data.listing import look
 from cordee.systems.data.node.shards.index import Shard, write_index
 from cordee.systems.environments.examine import with_shown
 from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment

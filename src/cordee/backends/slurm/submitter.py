@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cordee.backends.slurm.asking import JobStates, SlurmAsking
+from cordee.backends.slurm.job_states import JobStates, SlurmAsking
 from cordee.backends.slurm.node.commands import (
     COMMENT_PREFIX,
     ENDED_STATES,

@@ -18,7 +18,7 @@ from cordee.telemetry.node.blocklog import (
     iter_records,
 )
 from cordee.telemetry.node.samplers._base import Sampler
-from cordee.telemetry.node.samplers.told import ToldFacts
+from cordee.telemetry.node.samplers.device_facts import ToldFacts
 from cordee.wire.messages import CappedValues, LogFile, RankStep
 from cordee.wire.messages import Telemetry as Told
 

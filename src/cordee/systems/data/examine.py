@@ -21,8 +21,8 @@ from cordee.job.plan.examine_storage import local_kind
 from cordee.job.profile import StorageTier
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.data.catalogue import Located, known_as, locate, located, tier_of
-from cordee.systems.data.look import DataLook, look
-from cordee.systems.data.look_store import look_in_store
+from cordee.systems.data.listing import DataLook, look
+from cordee.systems.data.listing_store import look_in_store
 from cordee.systems.data.node.read.naming import data_variable
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.shared import is_member, may_read

@@ -9,7 +9,7 @@ from typing import Any
 
 from cordee.job.profile import ClusterProfile
 from cordee.systems.data.catalogue import located, tier_of
-from cordee.systems.data.look import look
+from cordee.systems.data.listing import look
 
 
 @dataclass(frozen=True)

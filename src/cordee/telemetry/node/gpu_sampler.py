@@ -17,9 +17,9 @@ from cordee.core.errors import CordeeError
 from cordee.machine.presence import gpu_variables
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
 from cordee.telemetry.node.ranks_file import read_ranks
+from cordee.telemetry.node.samplers.device_facts import ToldFacts
 from cordee.telemetry.node.samplers.gpu import AUTO, REPLAY, GpuMetricSource, open_gpus
 from cordee.telemetry.node.samplers.gpu.attribution import GpuView, look, of_job, of_rank
-from cordee.telemetry.node.samplers.told import ToldFacts
 
 NOTHING_TO_SAMPLE = 3
 _FACTS_EVERY_S = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Iterable, Mapping
 
-from cordee.telemetry.node.samplers.told import ToldFacts
+from cordee.telemetry.node.samplers.device_facts import ToldFacts
 
 GROUP = "logged"
 MOST_NAMES = 2000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cordee.systems.data.loading.told import Told
+from cordee.systems.data.loading.running_totals import Told
 
 _LEAST_BIN_S = 1.0
 _LEAST_COVERED = 0.05

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cordee.systems.data.loading.told import TOTALS, Told
+from cordee.systems.data.loading.running_totals import TOTALS, Told
 
 MEASURED, DECLARED = "cordee data bench", "profile"
 

@@ -14,7 +14,7 @@ from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
 from cordee.systems.data.loading.curves import Curves, curves
 from cordee.systems.data.loading.loads import Load, RankLoad, make_load
-from cordee.systems.data.loading.told import read_told
+from cordee.systems.data.loading.running_totals import read_told
 from cordee.systems.data.loading.words import limit_text, load_findings, load_text
 from cordee.telemetry.node.recording import is_recording
 

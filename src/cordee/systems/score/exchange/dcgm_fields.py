@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cordee.systems.score.exchange.found import FoundDevice, ImportedSamples
+from cordee.systems.score.exchange.imported import FoundDevice, ImportedSamples
 from cordee.telemetry.node.catalogue import METRICS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange.dcgm_fields import TAGS, standardise
 from cordee.systems.score.exchange.files import read_json
-from cordee.systems.score.exchange.found import FoundDevice, ImportedSamples
+from cordee.systems.score.exchange.imported import FoundDevice, ImportedSamples
 from cordee.telemetry.node.recording import RecordedRank
 
 _NEEDED = ("job_id", "step_id", "proc_id", "hostname", "gpu_ids", "start_time", "end_time", "sampling_time")

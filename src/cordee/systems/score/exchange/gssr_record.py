@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange.dcgm_fields import ENERGY_MJ, standardise
 from cordee.systems.score.exchange.files import number, read_table, read_text
-from cordee.systems.score.exchange.found import ImportedSamples
+from cordee.systems.score.exchange.imported import ImportedSamples
 
 if TYPE_CHECKING:
     import numpy as np

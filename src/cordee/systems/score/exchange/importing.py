@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange import gssr, gssr_record, jobreport, prometheus, scrape
 from cordee.systems.score.exchange.files import files_below
-from cordee.systems.score.exchange.found import ImportedSamples
+from cordee.systems.score.exchange.imported import ImportedSamples
 from cordee.systems.score.exchange.write import refuse_existing, write_recording
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange.dcgm_fields import without_blanks
 from cordee.systems.score.exchange.files import number, read_table
-from cordee.systems.score.exchange.found import ImportedSamples
+from cordee.systems.score.exchange.imported import ImportedSamples
 
 COLUMNS = (
     "jobId",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from cordee.systems.score.exchange.found import FoundDevice, ImportedSamples
+from cordee.systems.score.exchange.imported import FoundDevice, ImportedSamples
 
 _NODE_LABELS = ("Hostname", "hostname", "node", "kubernetes_node", "exported_instance", "instance")
 _UUID_LABELS = ("UUID", "uuid")

@@ -13,7 +13,7 @@ from typing import Any
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange.dcgm_fields import standardise
 from cordee.systems.score.exchange.files import read_json, read_text
-from cordee.systems.score.exchange.found import ImportedSamples
+from cordee.systems.score.exchange.imported import ImportedSamples
 from cordee.systems.score.exchange.labels import PREFIX, NoDevice, device_of, finish
 
 _SHAPE = '{"status": "success", "data": {"resultType": "matrix", "result": [...]}}'

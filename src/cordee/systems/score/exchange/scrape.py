@@ -16,7 +16,7 @@ from pathlib import Path
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange.dcgm_fields import standardise
 from cordee.systems.score.exchange.files import read_text
-from cordee.systems.score.exchange.found import FoundDevice, ImportedSamples
+from cordee.systems.score.exchange.imported import FoundDevice, ImportedSamples
 from cordee.systems.score.exchange.labels import PREFIX, NoDevice, device_of, finish
 from cordee.systems.score.exchange.prometheus import cadence_of
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import cordee
 from cordee.core.errors import DocumentError, RunFolderError, UsageError
 from cordee.runs.folder import RunFolder
-from cordee.systems.score.exchange.found import FoundDevice, ImportedSamples
+from cordee.systems.score.exchange.imported import FoundDevice, ImportedSamples
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_facts, encode_grid, encode_schema
 from cordee.telemetry.node.catalogue import GPU, described
 from cordee.telemetry.node.recording import Recorder, claim_number, write_recorder

@@ -21,7 +21,7 @@ from cordee.telemetry.node.metrics.receiver import Receiver
 from cordee.telemetry.node.metrics.scraping import PATIENCE_S, Scraping
 from cordee.telemetry.node.metrics.streams import Streams
 from cordee.telemetry.node.ranks_file import read_ranks
-from cordee.telemetry.node.samplers.told import ToldFacts
+from cordee.telemetry.node.samplers.device_facts import ToldFacts
 
 RANK_ATTRIBUTE = "cordee.rank"
 _TURN_S = 0.5

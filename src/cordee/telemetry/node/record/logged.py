@@ -8,7 +8,7 @@ from typing import Optional
 from cordee.telemetry.node.blocklog import encode_events
 from cordee.telemetry.node.name_cap import NameCap
 from cordee.telemetry.node.places import split_places
-from cordee.telemetry.node.record.meeting import Registration
+from cordee.telemetry.node.record.roster import Registration
 from cordee.wire.channel import ChannelReader
 
 _EVENTS_PER_READ = 5000

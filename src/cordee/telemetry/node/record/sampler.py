@@ -18,7 +18,7 @@ from cordee.telemetry.node.blocklog import MOST_RANK_NAMES, BlockLogWriter, enco
 from cordee.telemetry.node.record.ending import Followed
 from cordee.telemetry.node.record.gpus import Claim, GpuNews, GpuThread
 from cordee.telemetry.node.record.logged import ProcessChannel
-from cordee.telemetry.node.record.meeting import RecordingRoster, Registration
+from cordee.telemetry.node.record.roster import RecordingRoster, Registration
 from cordee.telemetry.node.record.sampling import RecordedSampler
 from cordee.telemetry.node.recording import RecordedRank, Recorder, read_recorder, recorder_numbers, write_recorder
 from cordee.telemetry.node.samplers.host import node_sampler, rank_sampler

@@ -6,7 +6,7 @@ from typing import Optional, Union
 
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
 from cordee.telemetry.node.samplers._base import Sampler
-from cordee.telemetry.node.samplers.told import ToldFacts
+from cordee.telemetry.node.samplers.device_facts import ToldFacts
 
 
 class RecordedSampler:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.backends.slurm import asking
-from cordee.backends.slurm.asking import JobStatus, SlurmAsking
+from cordee.backends.slurm import job_states
+from cordee.backends.slurm.job_states import JobStatus, SlurmAsking
 from cordee.backends.slurm.node.commands import QueuedJob, SlurmError
 from cordee.testing.clocks import give_clock
 
@@ -18,9 +18,9 @@ class Site:
         self.jobs = [QueuedJob("1", "RUNNING", "None", "cordee:a")]
         self.accounting: dict[str, JobStatus] | None = None
         self.away = False
-        give_clock(monkeypatch, asking.__name__, time=lambda: self.now)
-        monkeypatch.setattr(asking, "my_jobs", self._squeue)
-        monkeypatch.setattr(asking, "_from_sacct", self._sacct)
+        give_clock(monkeypatch, job_states.__name__, time=lambda: self.now)
+        monkeypatch.setattr(job_states, "my_jobs", self._squeue)
+        monkeypatch.setattr(job_states, "_from_sacct", self._sacct)
 
     def _squeue(self, **options):
         self.questions.append("squeue")
@@ -150,12 +150,12 @@ def test_what_others_learned_while_slurm_was_slow_to_answer_stays(site, ask, mon
     quick = site._squeue
 
     def slow(**options):
-        monkeypatch.setattr(asking, "my_jobs", quick)
+        monkeypatch.setattr(job_states, "my_jobs", quick)
         ask("1", age_s=0.0)
         site.now += 5.0
         return quick()
 
-    monkeypatch.setattr(asking, "my_jobs", slow)
+    monkeypatch.setattr(job_states, "my_jobs", slow)
     ask("2", age_s=0.0)
     assert ask("1").gone["1"] == 1000.0
 

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from cordee.faces.cli.check import command
-from cordee.systems.data import look_store
-from cordee.systems.data.look_store import look_in_store
+from cordee.systems.data import listing_store
+from cordee.systems.data.listing_store import look_in_store
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.packing import pack, plan_of
 from cordee.systems.data.stores import Patience, open_store
@@ -73,7 +73,7 @@ def test_shards_without_an_index_and_other_objects_are_told_by_their_names(packe
 
 
 def test_of_very_many_objects_the_first_are_looked_at(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look_store, "MOST_NAMES", 2)
+    monkeypatch.setattr(listing_store, "MOST_NAMES", 2)
     for number in range(3):
         open_store(s3).write(f"{number}.jpg", [b"1234"])
     seen = look_in_store(s3)
@@ -93,7 +93,9 @@ def test_an_address_at_which_nothing_is_is_an_error(s3: str, tmp_path: Path, add
 def test_a_store_that_does_not_answer_is_a_warning(
     packed: str, tmp_path: Path, server: DisposableS3, monkeypatch: pytest.MonkeyPatch, fault: str, said: str
 ) -> None:
-    monkeypatch.setattr(look_store, "IMPATIENT", Patience(total_s=1, tries=2, connect_s=1, stall_s=0.3, pause_s=0.01))
+    monkeypatch.setattr(
+        listing_store, "IMPATIENT", Patience(total_s=1, tries=2, connect_s=1, stall_s=0.3, pause_s=0.01)
+    )
     with FailingWay(server.url) as way:
         monkeypatch.setenv("AWS_ENDPOINT_URL", way.url)
         setattr(way, fault, 1000)

@@ -10,7 +10,7 @@ import pytest
 
 from cordee.core.errors import RunFolderError
 from cordee.machine.process_tree import read_process
-from cordee.telemetry.node.record.meeting import RankTaken, RecordingRoster, Registration
+from cordee.telemetry.node.record.roster import RankTaken, RecordingRoster, Registration
 
 
 def registration(rank: int = 0, **more) -> Registration:

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from cordee.core.errors import CorruptDataError
-from cordee.systems.data.look import DataLook, SeenFiles, kind_of, kind_of_file
+from cordee.systems.data.listing import DataLook, SeenFiles, kind_of, kind_of_file
 from cordee.systems.data.node.shards.index import INDEX_NAME, header_of
 from cordee.systems.data.stores import ObjectStore, Patience, Stored, open_store
 from cordee.systems.data.stores.patience import VARIABLE
