@@ -175,9 +175,8 @@ class BackendContract:
         self.reach(site, folder, _trains)
         before = len([event for event in read_journal(folder.journal) if event["event"] == "supervisor_started"])
         os.kill(supervisor_pid(folder), signal.SIGKILL)
-        self.reach(site, folder, lambda _: _supervisors(folder) > before)
-        state = state_of(folder)
-        assert state.attempt == 1, (state.attempts, state.failures)
+        state = self.reach(site, folder, lambda state: _supervisors(folder) > before and _trains(state))
+        assert (state.failures, state.segments) == ([], 1)
         submitter_of(folder).cancel(folder)
         wait_for_gone(site, folder)
 
