@@ -33,7 +33,7 @@ check: install warm static  ## Style, types and the fast tests, in under 90 seco
 	$(BIN)/pytest -q -n 2 --dist loadfile --quick -m "not campaign"
 
 test: install warm static  ## What must pass before anything lands, the documentation too; CORDEE_FORBID_SKIPS=1 makes a skip a failure
-	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder -m "not campaign" $(ARGS)
+	$(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder -m "not campaign" $(ARGS)
 
 test-all: install warm static  ## All tests: also long campaigns, fuzzers and frameworks; ARGS="--record-durations" notes what they took
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
