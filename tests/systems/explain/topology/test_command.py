@@ -232,5 +232,10 @@ def test_what_is_no_run_and_no_job_is_refused(profiles, made, network, run):
     assert "--svg" in run(made, "--colour", "tp", code=2)
 
 
+@pytest.mark.parametrize("nodes", ["n[9-1]", "n[1-", "n[1-9999999]", ","])
+def test_a_list_of_nodes_that_is_none_is_a_wrong_command(network, run, nodes):
+    assert "--nodes" in run("--nodes", nodes, "--topology", network, code=2)
+
+
 def test_its_help_has_an_example(run):
     assert "cordee topology last" in run("--help")

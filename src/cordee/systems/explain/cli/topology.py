@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cordee.core.errors import RunNotFound, UsageError
+from cordee.core.errors import CordeeError, RunNotFound, UsageError
 from cordee.core.terminal.output import print_json
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument
@@ -74,7 +74,10 @@ def _view(run: str, nodes: str | None, runs: str | None, cluster: str | None, **
     from cordee.systems.explain.topology.views import view_of_job, view_of_run
 
     if nodes is not None:
-        names = tuple(dict.fromkeys(expand_nodes(nodes)))
+        try:
+            names = tuple(dict.fromkeys(expand_nodes(nodes)))
+        except CordeeError as error:
+            raise UsageError(f"--nodes: {error.text}", given=error.given, allowed=error.allowed) from None
         if not names:
             raise UsageError("--nodes names none", given=nodes, allowed="n[1-4],login1")
         return view_of_job(PlacedJob("these nodes", names), cluster_of_nodes(cluster), **how)
