@@ -103,9 +103,9 @@ def test_a_follower_of_a_run_that_is_sealed_meanwhile_sees_the_same_and_keeps_li
         if until is not None:
             known.journal.append("sealed", until=until)
             drop_sealed_parts(known.folder.root)
-        most = max(most, run._tail.windows["rank"].length)
+        most = max(most, run._telemetry.tail.windows["rank"].length)
     assert most <= 3
-    assert len(run._tail.parts) <= 3
+    assert len(run._telemetry.tail.parts) <= 3
 
 
 def test_what_was_read_is_not_read_again(known, monkeypatch):

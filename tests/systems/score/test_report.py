@@ -16,7 +16,7 @@ from cordee.core.findings import Finding
 from cordee.systems.score.report import figures, render, words
 from cordee.systems.score.report.classes import course, per_device
 from cordee.systems.score.report.collect import collect
-from cordee.systems.score.report.paper import plain
+from cordee.systems.score.report.pen import plain
 from cordee.systems.score.report.reduce import MOST_BINS, MOST_ROWS, layout, reduce_values
 from cordee.systems.score.report.summary import comparison_lines, summary_document, summary_html, summary_lines
 from cordee.systems.score.result import CLASSES, Diagnosis, ScoreShares, ScoreWindows

@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Optional, Union
 
 from cordee.control.supervisor.attempt import Attempt
-from cordee.control.supervisor.choosing import (
-    ChosenNodes,
-    awaits_agents,
-    broke_off,
-    choice,
-    may_be_replaced,
-    may_return,
-    too_few,
-)
+from cordee.control.supervisor.choosing import ChosenNodes, NodePool
 from cordee.control.supervisor.nodes import Node
 from cordee.control.supervisor.outcomes import Ended, SegmentOver
 from cordee.control.supervisor.restart import Failure, RestartCounter
@@ -92,8 +84,8 @@ class RunLead:
         logs: str,
     ) -> None:
         self._step, self._timeouts, self._by_name = step, timeouts, nodes
-        self._nodes, self._epoch, self._chains, self._logs = list(nodes.values()), epoch, chains, logs
-        self._wanted, self._least = step.request.nodes, step.request.min_nodes
+        self._epoch, self._chains, self._logs = epoch, chains, logs
+        self._pool = NodePool(nodes.values(), step.request.nodes, step.request.min_nodes)
         self.early = EarlyEnd(step, chains)
         self.trial: Optional[Trial] = None
         self._policy = RestartCounter(step.restart.retries, step.restart.backoff_s)
@@ -207,7 +199,7 @@ class RunLead:
 
     def _lead(self, event: Lead) -> list[RunCommand]:
         """Nodes have a while to connect; where nothing is heard, ranks of an earlier supervisor may run until their lease is over."""
-        patience_s = self._timeouts.connect_s + _CONNECT_PER_NODE_S * len(self._nodes)
+        patience_s = self._timeouts.connect_s + _CONNECT_PER_NODE_S * len(self._by_name)
         if self._restarted:
             patience_s = max(patience_s, self._timeouts.lost_s)
         self._began, self._deadline, self._phase = event.now, event.now + patience_s, self._gather
@@ -215,20 +207,17 @@ class RunLead:
 
     def _gather(self, now: float) -> list[RunCommand]:
         """All nodes connect, or their time is up."""
-        connected = sum(node.session is not None for node in self._nodes)
-        if connected < len(self._nodes) and now < self._deadline:
+        if not self._pool.all_connected and now < self._deadline:
             return self._again(self._deadline)
         self._phase = self._prepare
         missing: list[RunCommand] = [NotCome(now - self._began)]
-        if connected >= self._least:
-            return missing
-        text = f"{connected} of {len(self._nodes)} agents connected, {self._least} nodes are needed"
-        return missing + self._finish(SegmentOver("no_agents", f"{text}; see {self._logs}", EXIT_INTERNAL))
+        over = self._pool.too_few_came(self._logs)
+        return missing if over is None else missing + self._finish(over)
 
     @property
     def _some_prepare(self) -> bool:
         """Whether a node is being made ready for ranks."""
-        return self._busy or any(node.clearing_since is not None for node in self._nodes)
+        return self._busy or self._pool.clearing
 
     def _prepare(self, now: float) -> list[RunCommand]:
         """The nodes are set up and vetted, each alone."""
@@ -240,16 +229,16 @@ class RunLead:
 
     def _hear_of_replaced(self, now: float) -> list[RunCommand]:
         """The next agents come of nodes that were lost while they were prepared, if there are too few without them."""
-        if awaits_agents(self._nodes, self._least) and (now < self._deadline or self._some_prepare):
+        if self._pool.awaits_agents and (now < self._deadline or self._some_prepare):
             return self._again(now + _SECOND_S)
         self._phase = self._hear
         return []
 
     def _hear(self, now: float) -> list[RunCommand]:
         """Those are heard of that are to be judged."""
-        if may_return(self._nodes, self._wanted):
+        if self._pool.may_return:
             return self._again(now + _SECOND_S)
-        if may_be_replaced(self._nodes, self._least) and not self._waited:
+        if self._pool.may_be_replaced and not self._waited:
             self._waited = True
             return self._wait(now)
         self._concluded, self._phase, self._waited = None, self._judge, False
@@ -270,12 +259,11 @@ class RunLead:
 
     def _choose(self, now: float) -> list[RunCommand]:
         """The nodes of the next attempt are chosen."""
-        if may_return(self._nodes, self._wanted):
+        if self._pool.may_return:
             return self._again(now + _SECOND_S)
-        if may_be_replaced(self._nodes, self._least):
+        if self._pool.may_be_replaced:
             return self._begin_judging(now)
-        before = {node.name for node in self.attempt.nodes} if self.attempt is not None else set()
-        found = choice(self._nodes, self._wanted, self._least, before)
+        found = self._pool.choose(self.attempt.nodes if self.attempt is not None else [])
         if not isinstance(found, ChosenNodes):
             return self._refuse(found, now)
         names = [node.name for node in found.chosen]
@@ -313,7 +301,7 @@ class RunLead:
 
     def _refuse(self, over: Union[Ended, SegmentOver], now: float) -> list[RunCommand]:
         """No attempt may begin; where checks broke off, it may be because the scheduler ends the job."""
-        if not (self._chains and broke_off(self._nodes)):
+        if not (self._chains and self._pool.broke_off):
             return self._finish(over)
         self._refused, self._deadline, self._phase = over, now + _TERMINATION_S, self._understand
         return []
@@ -357,12 +345,10 @@ class RunLead:
 
     def _wait_for_nodes(self, now: float) -> list[RunCommand]:
         """There are as many nodes as the run wants, or no more of them come."""
-        if self._some_prepare or (too_few(self._nodes, self._wanted) and now < self._deadline):
+        if self._some_prepare or (self._pool.wants_more and now < self._deadline):
             return self._again(self._deadline) if now < self._deadline else []
-        lost = [node.name for node in self._nodes if node.connection is None]
-        if lost and too_few(self._nodes, self._least):
-            most_s = self._timeouts.connect_s
-            text = f"{', '.join(lost)} did not come back within {most_s:.0f} s and no spare is left"
-            return self._finish(SegmentOver("node_lost", text))
+        over = self._pool.too_few_returned(self._timeouts.connect_s)
+        if over is not None:
+            return self._finish(over)
         self._phase = self._hear
         return [] if self._waited else self._begin_judging(now)

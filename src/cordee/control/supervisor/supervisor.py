@@ -35,6 +35,7 @@ from cordee.control.supervisor.shells import ShellRelay
 from cordee.control.supervisor.starting import EXIT_REFUSED, Starting
 from cordee.control.supervisor.telemetry_sink import Intake
 from cordee.control.supervisor.ticker import Ticker
+from cordee.control.supervisor.time_limit import SegmentLimit
 from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.control.supervisor.vocabulary import (
     AgentLost,
@@ -164,7 +165,7 @@ class Supervisor:
         beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
         asides = Asides(self.vetting, beginnings, self.checkpoints, lane, self.place, self._happened, self._fail)
         self.machines.doings.update({**self._doings(), **asides.doings})
-        self._limit = step.segment
+        self._limit = SegmentLimit(step.segment, self.place, self._happened, self.troubles)
         self._over: asyncio.Future[Union[Ended, SegmentOver]]
         self._ordered: Callable[[], object] = str
 
@@ -212,12 +213,11 @@ class Supervisor:
         wire.write_rendezvous(self.folder.rendezvous, address, server.port, self.epoch, token)
         self.troubles.stalled(begun())
         ticker = asyncio.ensure_future(self.ticker.run())
-        clock = asyncio.ensure_future(self._watch_clock())
-        clock.add_done_callback(self._clock_ended)
+        self._limit.watch()
         self._lead()
         both: set[asyncio.Future[Any]] = {ticker, self._over}
         done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        clock.cancel()
+        self._limit.cancel()
         try:
             if ticker in done:
                 ticker.result()
@@ -296,19 +296,6 @@ class Supervisor:
     def _look_at_nodes(self) -> None:
         attempt = self.run.attempt
         self.agents.happened(LookedAt(monotonic(), attempt.living if attempt is not None else frozenset()))
-
-    async def _watch_clock(self) -> None:
-        """Say, `grace` before its time is over, that the segment has little left; returns at once when it has no limit."""
-        if self._limit.limit_s is not None:
-            left_s = self._limit.limit_s - self._limit.grace_s - self.place.age_s()
-            await asyncio.sleep(max(0.0, left_s))
-            text = f"the time limit of {self._limit.limit_s:.0f} s is near"
-            self._happened(TimeIsNear(monotonic(), text))
-
-    def _clock_ended(self, clock: asyncio.Future[None]) -> None:
-        error = None if clock.cancelled() else clock.exception()
-        if error is not None:
-            self.troubles.say("the time limit is not watched any more", error)
 
     def _connected(self, connection: wire.Connection) -> None:
         if connection.peer_role == "client":

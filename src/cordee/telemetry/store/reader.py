@@ -23,11 +23,11 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
 from cordee.runs.state import RunState, replay
-from cordee.telemetry.node.blocklog import merge_facts
 from cordee.telemetry.node.recording import all_ended, is_recording, read_recorders
 from cordee.telemetry.store.model import Grid, LoggedEvent, Series
-from cordee.telemetry.store.sealed import Commit, commit_key, read_commit, read_facts
-from cordee.telemetry.store.tail import LiveEvents, UnsealedTail, merged_packed
+from cordee.telemetry.store.sealed import read_commit
+from cordee.telemetry.store.tail import LiveEvents
+from cordee.telemetry.store.whole import WholeTelemetry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import xarray
 
     from cordee.telemetry.store.gridread import GridSource
-    from cordee.telemetry.store.grids import PackedSamples
     from cordee.telemetry.store.logged_values import UserMetrics
     from cordee.telemetry.store.missing import MissingSamples
 
@@ -83,12 +82,8 @@ class Run:
         self.folder = folder
         self.id = folder.root.resolve().name
         self._plan: dict[str, Any] | None = None
-        self._tail = UnsealedTail(folder.telemetry, packed=packed)
+        self._telemetry = WholeTelemetry(folder.telemetry, packed=packed)
         self._live = LiveEvents(folder.telemetry)
-        self._commit = Commit()
-        self._commit_key: Any = None
-        self._facts: tuple[Any, dict[str, dict[str, dict[str, Any]]]] | None = None
-        self._sources: dict[str, tuple[Any, GridSource]] = {}
         self._of_logged: UserMetrics | None = None
 
     def __repr__(self) -> str:
@@ -135,13 +130,7 @@ class Run:
 
     def groups(self) -> list[str]:
         """Return the names of the groups that have samples, such as `node` and `rank`."""
-        from cordee.telemetry.store.grids import group_name
-
-        self._look()
-        packed = merged_packed(self._tail.parts)
-        unsealed = {group_name(schema) for identity, schema in self._tail.schemas.items() if identity in packed}
-        unsealed |= {name for name, window in self._tail.windows.items() if not window.empty}
-        return sorted(unsealed | set(self._commit.groups))
+        return self._looked().groups()
 
     def metrics(self, group: str) -> dict[str, dict[str, Any]]:
         """Return what is measured of a group, by the metric's name: `{name, unit, source}`.
@@ -157,23 +146,8 @@ class Run:
         Raises:
             UsageError: there is no such group.
         """
-        import numpy as np
-
         self.source(group)
-        if group in self._tail.windows:
-            return dict(self._tail.windows[group].jumps)
-        found: dict[str, float] = {}
-        for of_schema in self._packed(group):
-            times = of_schema.times
-            if not (np.diff(times) < -of_schema.schema["cadence"]).any():
-                continue
-            seen = dict.fromkeys(zip(times.tolist(), of_schema.values[:, 0, 0].tolist(), strict=True))
-            times = np.array([moment for moment, _ in seen])  # what was sent twice is there twice
-            back = float((np.maximum.accumulate(times) - times).max(initial=0.0))
-            if back > of_schema.schema["cadence"]:
-                node = str(of_schema.schema["node"])
-                found[node] = max(back + of_schema.schema["cadence"], found.get(node, 0.0))
-        return found
+        return self._telemetry.clock_jumps(group)
 
     def grid(
         self,
@@ -206,21 +180,7 @@ class Run:
         Raises:
             UsageError: there is no such group.
         """
-        from cordee.telemetry.store.gridread import GridSource
-
-        self._look()
-        window = self._tail.windows.get(group)
-        if window is not None and window.empty:
-            window = None
-        sealed, packed = self._commit.groups.get(group), self._packed(group)
-        if sealed is None and window is None and not packed:
-            raise UsageError("there are no samples of this group", given=group, allowed=self.groups() or "no group yet")
-        key: Any = (self._commit_key, id(window))
-        if window is not None:  # what the first samples say of the time may change with more of them
-            key += (len(window.devices), len(window.metrics), window.length if sealed is None else 0)
-        if packed or group not in self._sources or self._sources[group][0] != key:
-            self._sources[group] = (key, GridSource(self.folder.telemetry, group, sealed, window, packed))
-        return self._sources[group][1]
+        return self._looked().source(group)
 
     def facts(self, group: str) -> dict[str, dict[str, Any]]:
         """Return what is known of a group's devices, by node: `{devices: {device: {...}}, missing: {metric: reason}, remarks}`.
@@ -228,18 +188,7 @@ class Run:
         Ranks are named as text. See `cordee.telemetry.node.blocklog.encode_facts`. While nothing new is told it is the same object, which
         is not to be changed.
         """
-        self._look()
-        key = (self._commit_key, tuple((part.path, len(part.facts)) for part in self._tail.parts))
-        if self._facts is None or self._facts[0] != key:
-            known = read_facts(self.folder.telemetry)
-            for part in self._tail.parts:
-                for news in part.facts:
-                    merge_facts(known, news)
-            groups: dict[str, dict[str, dict[str, Any]]] = {}
-            for facts in known.values():
-                groups.setdefault(facts["group"], {})[facts["node"]] = facts
-            self._facts = (key, groups)
-        return self._facts[1].setdefault(group, {})
+        return self._looked().facts(group)
 
     def events(self, name: str | Collection[str] | None = None) -> dict[str, np.ndarray]:
         """Return what ranks logged with `cordee.log`, by metric name (only `name`, or these names, when given).
@@ -247,8 +196,7 @@ class Run:
         Each is a structured array with attempt, rank, offset, step (-1: none), time, value, ordered by attempt, rank
         and offset; nothing is in it twice.
         """
-        self._look()
-        return self._logged().events(self._commit, name)
+        return self._logged().events(self._looked().commit, name)
 
     def series(self, name: str) -> Series:
         """Return a user metric over the ranks in the order of steps; without steps, of each rank's calls in order.
@@ -258,22 +206,22 @@ class Run:
         """
         from cordee.telemetry.store.series import joined, newest_attempts, thinned, without_steps
 
-        self._look()
-        logged = self._logged()
-        table = logged.steps(self._commit, self._commit_key, name)
+        telemetry, logged = self._looked(), self._logged()
+        table = logged.steps(telemetry.commit, telemetry.key, name)
         if table.shape[1]:
             return _series(name, table)
-        rows = logged.events(self._commit, name).get(name)
+        rows = logged.events(telemetry.commit, name).get(name)
         if rows is None:
             raise UsageError(
-                "no rank logged this metric", given=name, allowed=logged.names(self._commit) or "nothing was logged yet"
+                "no rank logged this metric",
+                given=name,
+                allowed=logged.names(telemetry.commit) or "nothing was logged yet",
             )
         return _series(name, newest_attempts(joined([thinned(without_steps(rows))])))
 
     def logged(self) -> list[str]:
         """Return the names of the metrics that ranks logged, also Cordée's own, which begin with `cordee/`."""
-        self._look()
-        return self._logged().names(self._commit)
+        return self._logged().names(self._looked().commit)
 
     def last_events(self) -> list[LoggedEvent]:
         """Return the user events since the last call, cheaply; the first call returns those that are not sealed yet."""
@@ -317,71 +265,25 @@ class Run:
     @property
     def dropped_events(self) -> int:
         """User events that ranks had to drop because nobody took them in time."""
-        self._look()
-        return self._commit.dropped_events + sum(part.dropped_events for part in self._tail.parts)
+        return self._looked().dropped_events
 
     def missing(self) -> list[MissingSamples]:
         """Return what is not there of the telemetry and why: damage, files not copied, wrong clocks, what was left out.
 
         Damage within a sealed file is known once that part of it was read.
         """
-        from cordee.telemetry.store.missing import missing_events, missing_in_log, missing_samples, missing_shards
+        return self._looked().missing()
 
-        self._look()
-        commit, parts, windows = self._commit, self._tail.parts, self._tail.windows
-        jumps: dict[str, float] = {}
-        for window in windows.values():
-            for node, back_s in window.jumps.items():
-                jumps[node] = max(back_s, jumps.get(node, 0.0))
-        outside = {name: axes.outside for name, axes in commit.groups.items()}
-        for name, (_, source) in self._sources.items():
-            outside[name] = outside.get(name, 0) + source.outside()
-        damaged = {shard: why for _, source in self._sources.values() for shard, why in source.damaged().items()}
-        capped = self._tail.names.capped_values if self._tail.names is not None else 0
-        dropped = commit.dropped_events + sum(part.dropped_events for part in parts)
-        return [
-            *missing_shards(self.folder.telemetry, commit, damaged),
-            *missing_in_log(
-                commit.skipped_bytes + sum(part.skipped_bytes for part in parts),
-                commit.malformed_records + sum(part.malformed_records for part in parts),
-            ),
-            *missing_samples(outside, jumps),
-            *missing_events(dropped, commit.capped_values + capped),
-        ]
-
-    def _look(self) -> None:
-        """Bring commit and tail up to date, as one: no part is in both or in none."""
-        for _ in range(10):
-            key = commit_key(self.folder.telemetry)
-            if key != self._commit_key:
-                self._commit = read_commit(self.folder.telemetry)
-                self._commit_key = key
-            try:
-                self._tail.refresh(self._commit.parts)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise RunFolderError(
-                    f"the telemetry cannot be read: {error.strerror}",
-                    given=str(error.filename or self.folder.telemetry),
-                ) from error
-            if commit_key(self.folder.telemetry) == key:
-                return
-        raise RunFolderError("the telemetry changes faster than it can be read", given=str(self.folder.telemetry))
-
-    def _packed(self, group: str) -> list[PackedSamples]:
-        from cordee.telemetry.store.grids import PackedSamples, group_name
-
-        schemas = {key: schema for key, schema in self._tail.schemas.items() if group_name(schema) == group}
-        packed = merged_packed(self._tail.parts)
-        found = [PackedSamples(schema, packed[key]) for key, schema in schemas.items() if key in packed]
-        return [samples for samples in found if len(samples.times)]
+    def _looked(self) -> WholeTelemetry:
+        """Return the telemetry as it is now."""
+        self._telemetry.look()
+        return self._telemetry
 
     def _logged(self) -> UserMetrics:
         from cordee.telemetry.store.logged_values import UserMetrics
 
         if self._of_logged is None:
-            self._of_logged = UserMetrics(self.folder.telemetry, self._tail)
+            self._of_logged = UserMetrics(self.folder.telemetry, self._telemetry.tail)
         return self._of_logged
 
     def _places(self, rank: int) -> list[str]:

@@ -197,7 +197,7 @@ def _kill_rank(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
 def _bug(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """Rank 0 fails by itself, once, at a step to come."""
     world.rules.rank_faults += 1
-    world.bugs.append((5 + fault.node * 4, 0))
+    world.training.bugs.append(5 + fault.node * 4)
 
 
 def _kill_agent(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:

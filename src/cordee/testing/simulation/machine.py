@@ -228,7 +228,7 @@ class VirtualChild:
 
     async def _train(self) -> int:
         """Step with the others: who loses one fails soon, who is asked to stop does so at the step that is agreed."""
-        script, group, channel = self.world.script, self.world.group(self), self.channel
+        script, group, channel = self.world.script, self.world.training.group(self), self.channel
         assert channel is not None
         step = self.resumed
         await asyncio.sleep(script.start_s)
@@ -241,19 +241,19 @@ class VirtualChild:
                 await asyncio.sleep(script.notice_s)
                 self.say(STDERR, b"RuntimeError: Connection reset by peer\n")
                 return 1
-            if self.world.bug(self, step + 1):
+            if self.world.training.fails(self, step + 1):
                 self.say(STDERR, b"ValueError: a bug of the script\n")
                 return 1
             step += 1
             channel.log(step)
             if self.rank == 0 and step % script.every == 0:
-                await self.world.save(self, step)
+                await self.world.training.save(self, step)
             while channel.asked and script.stopping and stop is None and not group.broken:
                 channel.answer = step
                 await asyncio.sleep(0.02)
                 stop = channel.stop_step
         if self.rank == 0:
-            await self.world.save(self, step)
+            await self.world.training.save(self, step)
         return 0
 
 

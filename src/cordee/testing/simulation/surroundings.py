@@ -10,6 +10,7 @@ from cordee.runs.folder import RunFolder
 from cordee.testing.simulation.disk import SimulatedDisk
 from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
 from cordee.testing.simulation.network import VirtualNetwork
+from cordee.testing.simulation.training import SimulatedTraining
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class WorldPort(Protocol):
     network: VirtualNetwork
     disk: SimulatedDisk
     folder: RunFolder
+    training: SimulatedTraining
     channels: dict[str, Any]
     trace: list[tuple[float, str]]
     blind: bool
@@ -65,12 +67,6 @@ class WorldPort(Protocol):
 
     def sweep(self, host: Any) -> None: ...
 
-    def group(self, child: Any) -> Any: ...
-
     def child_started(self, child: Any) -> None: ...
 
     def child_ended(self, child: Any, code: int | None, number: int | None) -> None: ...
-
-    def bug(self, child: Any, step: int) -> bool: ...
-
-    async def save(self, child: Any, step: int) -> None: ...

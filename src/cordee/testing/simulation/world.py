@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import io
 import json
@@ -14,7 +13,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -38,25 +37,17 @@ from cordee.testing.simulation.machine import Host, SimulatedMachine, VirtualCha
 from cordee.testing.simulation.network import VirtualNetwork
 from cordee.testing.simulation.rules import Rules
 from cordee.testing.simulation.surroundings import RunScript
+from cordee.testing.simulation.training import SimulatedTraining
+from cordee.testing.simulation.watching import journals_watched
 
 _RESTART_S = 0.5
 _REFUSED_S = 5.0
-_SAVE_AGAIN_S = 0.2
 _NODE_FAILS_S = 120.0
 _MOST_STARTS, _STARTS_WINDOW_S = 10, 60.0
 _HUNG_S = 60.0
 _QUEUE_S = 5.0
 _AGENT_START_S = 0.5
 _SRUN_S = 1.0
-
-
-@dataclass
-class RankGroup:
-    """The ranks of one attempt, as they find each other."""
-
-    size: int
-    there: set[int] = field(default_factory=set)
-    broken: bool = False
 
 
 class SimulatedPlace(Allocation):
@@ -171,14 +162,11 @@ class SimulatedWorld:
         self.root = Path(tempfile.mkdtemp(prefix="cordee-simulation-", dir=_memory()))
         self.folder = RunFolder.create(self.root / "runs", "simulated-run")
         self.folder.plan.write_text(json.dumps(_plan(self.folder, script)))
-        (self.root / "checkpoints").mkdir()
         self.names = [f"n{index}" for index in range(script.nodes + script.spares)]
         self.trace: list[tuple[float, str]] = []
         self.channels: dict[str, VirtualChannel] = {}
-        self.groups: dict[tuple[int, int], RankGroup] = {}
         self.hosts: dict[str, Host] = {}
         self.requests: list[dict[str, Any]] = []
-        self.bugs: list[tuple[int, int]] = []
         self.fate = "running"
         self.requeues = -1
         self.allocated_at = self.beaten_at = 0.0
@@ -191,6 +179,8 @@ class SimulatedWorld:
         self._requeuing = False
         self.said = io.StringIO()
         self.rules = Rules(self)
+        size = script.nodes * script.per_node
+        self.training = SimulatedTraining(size, self.root / "checkpoints", self.disk, self.rules.saved)
         self.network.observers.append(self.rules.sent)
 
     def _on_loop(self, call: str) -> None:
@@ -392,17 +382,12 @@ class SimulatedWorld:
         path.mkdir(exist_ok=True)
         return path
 
-    def group(self, child: VirtualChild) -> RankGroup:
-        """Return the ranks of an attempt."""
-        size = self.script.nodes * self.script.per_node
-        return self.groups.setdefault((child.epoch, child.attempt), RankGroup(size))
-
     def child_started(self, child: VirtualChild) -> None:
         """A process was started by an agent."""
         if child.is_rank:
             self.note(f"rank {child.rank} of attempt {child.attempt} starts on {child.host.name}")
             self.rules.rank_started(child)
-            self.group(child).there.add(child.rank)
+            self.training.group(child).there.add(child.rank)
 
     def child_ended(self, child: VirtualChild, code: int | None, number: int | None) -> None:
         """A process that an agent started has ended."""
@@ -410,25 +395,9 @@ class SimulatedWorld:
         if child.is_rank:
             self.note(f"rank {child.rank} of attempt {child.attempt} ended with {code if number is None else -number}")
             if code != 0:
-                self.group(child).broken = True
+                self.training.group(child).broken = True
         if child.process.error is not None:
             self.rules.broken("the simulation itself", repr(child.process.error))
-
-    def bug(self, child: VirtualChild, step: int) -> bool:
-        """Return whether the script fails here: each bug does so once."""
-        if child.rank == 0 and (step, 0) in self.bugs:
-            self.bugs.remove((step, 0))
-            return True
-        return False
-
-    async def save(self, child: VirtualChild, step: int) -> None:
-        """Save a checkpoint; a rank waits for its disk."""
-        while self.disk.troubles:
-            await asyncio.sleep(_SAVE_AGAIN_S)
-        path = self.root / "checkpoints" / f"step-{step:06d}"
-        path.mkdir(exist_ok=True)
-        (path / "weights").write_text(f"{child.epoch} {child.attempt}")
-        self.rules.saved(child, step)
 
     def cancel(self) -> None:
         """Do what `cordee cancel` does, as soon as the disk takes it."""
@@ -455,27 +424,17 @@ class SimulatedWorld:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Have the clocks be this world's, and what is said kept, for the time of the block."""
-        append, write = JournalWriter.append, JournalWriter._write
-        rules = self.rules
+        with (
+            clocks_of(self.clocks),
+            redirect_stderr(self.said),
+            journals_watched(self._journaled, self.rules.stored),
+        ):
+            yield
 
-        def watched(writer: JournalWriter, event: str, **fields: Any) -> dict[str, Any]:
-            record = append(writer, event, **fields)
-            rules.journaled(writer, record)
-            for happens in list(self.happens):
-                happens(f"event {event}")
-            return record
-
-        def written(writer: JournalWriter, sync: bool = False) -> None:
-            write(writer, sync)
-            rules.stored(writer)
-
-        JournalWriter.append = watched  # type: ignore[method-assign, assignment]
-        JournalWriter._write = written  # type: ignore[method-assign, assignment]
-        try:
-            with clocks_of(self.clocks), redirect_stderr(self.said):
-                yield
-        finally:
-            JournalWriter.append, JournalWriter._write = append, write  # type: ignore[method-assign]
+    def _journaled(self, writer: JournalWriter, record: dict[str, Any]) -> None:
+        self.rules.journaled(writer, record)
+        for happens in list(self.happens):
+            happens(f"event {record['event']}")
 
 
 def _close_what_is_below(root: Path) -> None:

@@ -27,6 +27,7 @@ _MOST = 1 << 62
 _MOST_TEXT = 1 << 20
 _NUMBER = re.compile(r"\d{1,9}")
 _SAID = re.compile(r"(?P<library>\w{1,20}):(?P<op>\w{1,60})(?: (?P<self>\d{1,9})(?:->|<-)(?P<peer>\d{1,9}))?")
+_ANONYMOUS = ("", "undefined")
 
 
 class RingCall(NamedTuple):
@@ -98,12 +99,16 @@ class RingGroup:
 
     @property
     def title(self) -> str:
-        return self.name if self.desc in ("", "undefined", self.name) else f"{self.name} ({self.desc})"
+        return self.name if self.desc in (*_ANONYMOUS, self.name) else f"{self.name} ({self.desc})"
 
     @property
     def whole(self) -> bool:
         """Whether it is the group of all ranks."""
         return self.desc == "default_pg"
+
+    def kindred(self, other: RingGroup) -> bool:
+        """Return whether another group is one of the same kind, as descriptions say."""
+        return other is not self and other.desc == self.desc and self.desc not in _ANONYMOUS
 
     def call_of(self, rank: int, sequence: int) -> int | None:
         """Return the call that a rank made, None where its ring does not say."""

@@ -13,7 +13,8 @@ from cordee.systems.score.compare import compare
 from cordee.systems.score.report import classes, figures, words
 from cordee.systems.score.report.collect import MAIN, Collected, MetricGroup, is_constant, kind_of, range_of, title_of
 from cordee.systems.score.report.compared import side_by_side
-from cordee.systems.score.report.paper import Paper, PaperPlace
+from cordee.systems.score.report.paper import Paper
+from cordee.systems.score.report.pen import PaperPlace
 from cordee.systems.score.report.together import panels
 
 if TYPE_CHECKING:
