@@ -8,7 +8,7 @@ import pytest
 
 from cordee.control.supervisor import closing_findings as remarks
 from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.telemetry_sink import Intake
+from cordee.control.supervisor.telemetry_sink import TelemetrySink
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_grid, encode_schema, list_parts
@@ -22,7 +22,7 @@ class Led:
     def __init__(self, parent):
         self.folder = RunFolder.create(parent, "led-20260101T000000Z-abcd")
         self.journal = JournalWriter(self.folder.journal, "supervisor-1", 1)
-        self.intake = Intake(self.folder.telemetry, 1, self.journal)
+        self.intake = TelemetrySink(self.folder.telemetry, 1, self.journal)
         self.notices = remarks.Notices(self.intake, self.journal)
 
     def hear(self, node, **more):

@@ -10,7 +10,7 @@ from itertools import pairwise
 from cordee.control.supervisor.nodes import Node
 from cordee.control.supervisor.progress import ProgressPace
 from cordee.control.supervisor.stalls import Stalls, StallWords
-from cordee.control.supervisor.telemetry_sink import Intake
+from cordee.control.supervisor.telemetry_sink import TelemetrySink
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.lane import Aside, Lane, RepeatedLook
@@ -83,7 +83,7 @@ def led(tmp_path):
     folder = RunFolder.create(tmp_path, "led-20260101T000000Z-abcd")
     disk, lane = FaultyDisk(), Lane("writing")
     journal = JournalWriter(folder.journal, "supervisor-1", 1, disk=disk, lane=lane)
-    return folder, disk, journal, Intake(folder.telemetry, 1, journal, lane, disk, acknowledge), Heard()
+    return folder, disk, journal, TelemetrySink(folder.telemetry, 1, journal, lane, disk, acknowledge), Heard()
 
 
 def test_telemetry_that_a_disk_holds_up_is_acknowledged_when_it_is_written_and_the_loop_goes_on(tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Optional
 
 from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.telemetry_sink import Intake
+from cordee.control.supervisor.telemetry_sink import TelemetrySink
 from cordee.core.clock import monotonic
 from cordee.core.findings import Finding
 from cordee.machine.starting import module_argv
@@ -44,7 +44,7 @@ def changed_code(folder: RunFolder, plan: RunPlan) -> list[Finding]:
     return [Finding(text, "warn", "code-changed", given=names, next=next_step)]
 
 
-def closing_findings(nodes: list[Node], intake: Intake) -> list[Finding]:
+def closing_findings(nodes: list[Node], intake: TelemetrySink) -> list[Finding]:
     """Return what was lost on the way to the disk: dropped is never silent."""
     findings = []
     for node in nodes:
@@ -77,7 +77,7 @@ class Notices:
         journal: where it is written.
     """
 
-    def __init__(self, intake: Intake, journal: JournalWriter) -> None:
+    def __init__(self, intake: TelemetrySink, journal: JournalWriter) -> None:
         self._intake, self._journal = intake, journal
         self._ranks: set[int] = set()
         self._nodes: set[str] = set()

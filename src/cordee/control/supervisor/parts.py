@@ -9,7 +9,7 @@ from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.lanes import Lanes
 from cordee.control.supervisor.nodes import Node
 from cordee.control.supervisor.ownership import Ownership
-from cordee.control.supervisor.telemetry_sink import Intake
+from cordee.control.supervisor.telemetry_sink import TelemetrySink
 from cordee.runs.checkpoint import CheckpointFinder
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
@@ -26,4 +26,4 @@ class Parts(NamedTuple):
     ownership: Ownership
     agents: Agents
     nodes: Mapping[str, Node]
-    intake: Intake
+    intake: TelemetrySink

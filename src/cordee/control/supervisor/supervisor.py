@@ -33,7 +33,7 @@ from cordee.control.supervisor.parts import Parts
 from cordee.control.supervisor.run import RunLead
 from cordee.control.supervisor.shells import ShellRelay
 from cordee.control.supervisor.starting import EXIT_REFUSED, Starting
-from cordee.control.supervisor.telemetry_sink import Intake
+from cordee.control.supervisor.telemetry_sink import TelemetrySink
 from cordee.control.supervisor.ticker import Ticker
 from cordee.control.supervisor.time_limit import SegmentLimit
 from cordee.control.supervisor.troubles import SupervisorTroubles
@@ -129,7 +129,9 @@ class Supervisor:
         self.agents = Agents(
             self.machines, decided, self.journal, self.place, self._number, self._changed, self._orders_are_out
         )
-        self.intake = Intake(folder.telemetry, self.epoch, self.journal, self.lanes.writing, disk, self.agents.tell)
+        self.intake = TelemetrySink(
+            folder.telemetry, self.epoch, self.journal, self.lanes.writing, disk, self.agents.tell
+        )
         self.shells = ShellRelay(self.nodes, self.agents.order)
         allocation = preparer.PreparedAllocation(
             self.plan,

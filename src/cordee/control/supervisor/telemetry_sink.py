@@ -23,7 +23,7 @@ _MOST_WAITING_BYTES = 64 << 20
 _AGAIN_S = 0.5
 
 
-class Intake:
+class TelemetrySink:
     """The block log's only writer in this epoch.
 
     Args:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Collection, Optional
 
 from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.telemetry_sink import Intake
+from cordee.control.supervisor.telemetry_sink import TelemetrySink
 from cordee.core.clock import monotonic
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Inline
@@ -29,7 +29,7 @@ class Telling:
         unmarked: events of the journal that nobody has to hear of at once.
     """
 
-    def __init__(self, root: Path, journal: JournalWriter, intake: Intake, lane: Inline) -> None:
+    def __init__(self, root: Path, journal: JournalWriter, intake: TelemetrySink, lane: Inline) -> None:
         self._writer = NewsWriter(news_file(root))
         self._journal, self._intake, self._lane = journal, intake, lane
         self._writing: Optional[Future[bool]] = None
