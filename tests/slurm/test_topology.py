@@ -48,7 +48,9 @@ def test_a_job_of_somebody_else_is_placed_by_what_slurm_says_while_it_runs_and_a
     assert network.hops("leaf1") == {"leaf1": 1, "leaf2": 3, "leaf3": 5}
     assert leaves_here() == {"leaf1": "n[1-2]", "leaf2": "n[3-4]", "leaf3": "n[5-6]"}
 
-    job = cluster.command("sbatch", "--parsable", "-N3", "--nodelist=n[2,4-5]", "--wrap", "sleep 600").strip()
+    job = cluster.command(
+        "sbatch", "--parsable", "-N3", "--output=/dev/null", "--nodelist=n[2,4-5]", "--wrap", "sleep 600"
+    ).strip()
     assert wait_until(lambda: "JobState=RUNNING" in cluster.command("scontrol", "show", "job", job), 60)
 
     def document(*more: str) -> dict:
