@@ -25,9 +25,9 @@ from cordee.runs.logframes import LogReader
 from cordee.runs.state import RunState, replay
 from cordee.telemetry.node.recording import all_ended, is_recording, read_recorders
 from cordee.telemetry.store.model import Grid, LoggedEvent, Series
+from cordee.telemetry.store.run_telemetry import RunTelemetry
 from cordee.telemetry.store.sealed import read_commit
 from cordee.telemetry.store.tail import LiveEvents
-from cordee.telemetry.store.whole import WholeTelemetry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +82,7 @@ class Run:
         self.folder = folder
         self.id = folder.root.resolve().name
         self._plan: dict[str, Any] | None = None
-        self._telemetry = WholeTelemetry(folder.telemetry, packed=packed)
+        self._telemetry = RunTelemetry(folder.telemetry, packed=packed)
         self._live = LiveEvents(folder.telemetry)
         self._of_logged: UserMetrics | None = None
 
@@ -274,7 +274,7 @@ class Run:
         """
         return self._looked().missing()
 
-    def _looked(self) -> WholeTelemetry:
+    def _looked(self) -> RunTelemetry:
         """Return the telemetry as it is now."""
         self._telemetry.look()
         return self._telemetry

@@ -32,13 +32,13 @@ from cordee.runs.journal import JournalWriter, client_journal
 from cordee.runs.plan import read_plan
 from cordee.testing.made_journal import made_plan
 from cordee.testing.simulation.disk import SimulatedDisk, VirtualLane
+from cordee.testing.simulation.journal_watch import journals_watched
 from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
 from cordee.testing.simulation.machine import Host, SimulatedMachine, VirtualChannel, VirtualChild
 from cordee.testing.simulation.network import VirtualNetwork
 from cordee.testing.simulation.rules import Rules
 from cordee.testing.simulation.surroundings import RunScript
 from cordee.testing.simulation.training import SimulatedTraining
-from cordee.testing.simulation.watching import journals_watched
 
 _RESTART_S = 0.5
 _REFUSED_S = 5.0

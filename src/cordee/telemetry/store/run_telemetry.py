@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MOST_TRIED = 10
 
 
-class WholeTelemetry:
+class RunTelemetry:
     """The telemetry of one run; what it answers is as of the last `look`.
 
     Args:
