@@ -51,7 +51,7 @@ export default function Topology({ run, query, setQuery }) {
           ["nodes", number(found.nodes)],
           ["ranks", number(found.ranks)],
           ["switches between two nodes", found.hops.mean === null ? null : number(found.hops.mean)],
-          ["at most", number(found.hops.most)],
+          ["at most", found.hops.mean === null ? null : number(found.hops.most)],
           ["of the pairs", found.hops.known_pairs === null ? null : quantity(found.hops.known_pairs, "ratio")],
         ]} /></section>
         <${Panel} title="Nodes in their switches" note=${found.network ? `By ${found.network.source}` : null}><${Picture} svg=${found.picture} /><//>
