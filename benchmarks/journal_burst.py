@@ -15,10 +15,10 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from cordee.control.supervisor.attempt import Attempt
-from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.progress import ProgressPace
-from cordee.control.supervisor.vocabulary import RankNews
+from cordee.control.supervisor.decisions.attempt import Attempt
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.decisions.vocabulary import RankNews
+from cordee.control.supervisor.timing.progress import ProgressPace
 from cordee.runs.disk import Disk
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower

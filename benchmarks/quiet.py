@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cordee.control.agent.world import encode_places
+from cordee.control.world import encode_places
 from cordee.machine import process_tree as processes
 from cordee.testing.runs import LocalRun
 

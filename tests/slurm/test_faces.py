@@ -13,7 +13,7 @@ import time
 import pytest
 
 from cordee.backends.slurm.node.commands import SlurmError, job_record
-from cordee.control.agent.identity import agent_file
+from cordee.control.identity import agent_file
 from cordee.machine import process_tree as processes
 
 CHAIN = '[need]\nnodes = 2\ntime = "2h"\n[on.slurm.need]\npartition = "debug"'

@@ -10,19 +10,19 @@ from functools import partial
 
 import pytest
 
-from cordee.control.agent.attempt import NodeAttempt
-from cordee.control.agent.lease import NodeLease
-from cordee.control.agent.telemetry import NodeTelemetry
+from cordee.control.agent.ranks.attempt import NodeAttempt
+from cordee.control.agent.telemetry.node_telemetry import NodeTelemetry
 from cordee.control.agent.uplink import Uplink
-from cordee.control.supervisor import restart
-from cordee.control.supervisor.attempt import Attempt
+from cordee.control.lease import NodeLease
+from cordee.control.supervisor.decisions import restart
+from cordee.control.supervisor.decisions.attempt import Attempt
+from cordee.control.supervisor.decisions.restart import MOST_LOSSES, Decision, RestartCounter
+from cordee.control.supervisor.decisions.stopping import EarlyEnd
+from cordee.control.supervisor.decisions.trial import Trial
+from cordee.control.supervisor.decisions.vocabulary import EndTraining
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.ownership import Ownership
-from cordee.control.supervisor.restart import MOST_LOSSES, Decision, RestartCounter
-from cordee.control.supervisor.stopping import EarlyEnd
 from cordee.control.supervisor.supervisor import Supervisor
-from cordee.control.supervisor.trial import Trial
-from cordee.control.supervisor.vocabulary import EndTraining
 from cordee.core.errors import EXIT_USAGE
 from cordee.faces.cli import main
 from cordee.machine.slots import SlotAllocator

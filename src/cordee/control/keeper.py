@@ -17,11 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
-from cordee.control.agent.identity import agent_file, alive_here, identity, read_record
+from cordee.control.identity import agent_file, alive_here, identity, read_record
 from cordee.control.keeping import forget_heartbeat, heartbeat, machine_nodes, node_side_environment
+from cordee.control.supervisor.disks.starting import EXIT_REFUSED
 from cordee.control.supervisor.ownership import Ownership
-from cordee.control.supervisor.starting import EXIT_REFUSED
-from cordee.control.supervisor.waking import Waking
+from cordee.control.waking import Waking
 from cordee.core.errors import CordeeError, OwnershipError
 from cordee.machine import process_tree as processes
 from cordee.machine.starting import module_argv

@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from cordee.control.agent.identity import living_record
+from cordee.control.identity import living_record
 from cordee.control.pinned import module_of
+from cordee.control.supervisor.disks.starting import SUPERVISOR
 from cordee.control.supervisor.ownership import Ownership
-from cordee.control.supervisor.starting import SUPERVISOR
 from cordee.machine import process_tree as processes
 from cordee.machine.memory_limits import IN_USE, folders_of, remove_folder
 from cordee.machine.starting import module_argv

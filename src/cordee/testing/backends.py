@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from cordee.control.agent.identity import agent_file, living_record
+from cordee.control.identity import agent_file, living_record
 from cordee.control.supervisor.allocation import Allocation
 from cordee.core.backends import Backend, backend
 from cordee.core.errors import CordeeError

@@ -202,7 +202,7 @@ class Clock(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """Start the ranks of an attempt; which nodes it has is in the body: see `cordee.control.agent.world`."""
+    """Start the ranks of an attempt; which nodes it has is in the body: see `cordee.control.world`."""
 
     attempt: int
     launch: str

@@ -16,7 +16,7 @@ from cordee.backends.slurm.node import rescue
 from cordee.backends.slurm.node.commands import SlurmError
 from cordee.backends.slurm.node.job import JobStart
 from cordee.backends.slurm.node.rescue import SlurmRescue, claim_node
-from cordee.control.agent.identity import agent_file, identity, read_record
+from cordee.control.identity import agent_file, identity, read_record
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cordee.control.agent.data_positions import DataPositions
-from cordee.control.supervisor.data_read import DataReadLog
+from cordee.control.agent.ranks.data_positions import DataPositions
+from cordee.control.supervisor.telemetry.data_read import DataReadLog
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.wire import messages
 from cordee.wire.messages import DataSave

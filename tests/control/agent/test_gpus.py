@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cordee.control.agent import gpus
-from cordee.control.agent.binding import bound, devices_of
-from cordee.control.agent.gpus import GpuSampling
-from cordee.control.agent.rank_facts import RankFacts
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.agent.ranks.binding import bound, devices_of
+from cordee.control.agent.ranks.facts import RankFacts
+from cordee.control.agent.telemetry import gpus
+from cordee.control.agent.telemetry.gpus import GpuSampling
 from cordee.control.launch import RankCommand
+from cordee.control.world import AttemptWorld
 from cordee.machine import inventory
 from cordee.machine.inventory import read_slots
 from cordee.machine.presence import gpu_device_file

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import RankCommand, make_launch
+from cordee.control.world import AttemptWorld
 from cordee.machine import process_tree as processes
 from cordee.machine.memory_limits import NodeFolder, name_of_user
 from cordee.machine.task_callbacks import WatchedTasks

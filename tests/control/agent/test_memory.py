@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cordee.control.agent import channels
-from cordee.control.agent.channels import NoRoom, RankChannels
-from cordee.control.launch.srun_handover import ERR, OUT, WORD, Handover, RankOrder
+from cordee.control.agent.ranks import channels
+from cordee.control.agent.ranks.channels import NoRoom, RankChannels
+from cordee.control.launch.srun.handover import ERR, OUT, WORD, Handover, RankOrder
 from cordee.machine import memory_limits as memory
 from cordee.machine.memory_limits import NodeFolder, folders_of, name_of_user, sweep_abandoned
 from cordee.wire.channel import ChannelWriter
@@ -126,7 +126,7 @@ def test_a_rank_that_srun_started_takes_no_order_from_a_stranger(places, tmp_pat
     taken.chmod(0o777)
     opened = plant(Handover(taken, 1, 0), ["touch", str(tmp_path / "stranger's")], {})
     env = {"SLURMD_NODENAME": "n1", "SLURM_PROCID": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    argv = [sys.executable, "-m", "cordee.control.launch.srun_rank", str(taken.parent), "1"]
+    argv = [sys.executable, "-m", "cordee.control.launch.srun.rank", str(taken.parent), "1"]
     rank = subprocess.Popen(argv, env={**os.environ, **env}, cwd="/")
     (folder,) = [NodeFolder(places[0], "run-1", "n1")]
     opened |= {f"my {name}": end for name, end in plant(Handover(folder.path, 1, 0), ["echo", "mine"], {}).items()}
@@ -144,7 +144,7 @@ def test_an_order_that_cannot_be_understood_ends_the_launcher_with_words(places,
     folder = NodeFolder(places[0], "run-1", "n1")
     (folder.path / "1-0.order").write_text(order)
     env = {"SLURMD_NODENAME": "n1", "SLURM_PROCID": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    argv = [sys.executable, "-m", "cordee.control.launch.srun_rank", str(folder.path.parent), "1"]
+    argv = [sys.executable, "-m", "cordee.control.launch.srun.rank", str(folder.path.parent), "1"]
     rank = subprocess.run(argv, env={**os.environ, **env}, cwd="/", capture_output=True, text=True, check=False)
     assert rank.returncode == 125
     assert "cordee: rank 0 on n1 does not understand its agent: " in rank.stderr

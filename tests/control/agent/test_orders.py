@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from cordee.control.agent.attempt import with_lease
-from cordee.control.agent.lease import LEASE_OVER
 from cordee.control.agent.orders import OrderTaker
-from cordee.control.agent.reporting import Reporting
+from cordee.control.agent.ranks.attempt import with_lease
 from cordee.control.agent.seeking import pauses
+from cordee.control.agent.telemetry.reporting import Reporting
 from cordee.control.agent.troubles import NodeTroubles
 from cordee.control.agent.uplink import Uplink
+from cordee.control.lease import LEASE_OVER
 from cordee.core.errors import WireError
 from cordee.machine.tasks import TaskExit
 from cordee.testing.simulation import Case, RunScript, simulate

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cordee.client.layout import encoded
-from cordee.control.agent.rank_layout import places_of_command
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.agent.ranks.layout import places_of_command
+from cordee.control.world import AttemptWorld
 from cordee.telemetry.node.blocklog import FACTS, decode_json, iter_records
 from cordee.telemetry.node.places import split_places
 

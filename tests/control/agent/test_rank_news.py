@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cordee.control.agent.attempt import NodeAttempt
+from cordee.control.agent.ranks.attempt import NodeAttempt
 from cordee.machine.tasks import TaskExit
 from cordee.wire.messages import EndedRank, RanksEnded, RanksStarted, StartedRank
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.control.agent.rank_commands import RankCommands, RankEnvironment
-from cordee.control.agent.ranks import base_environment, rank_environment
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.agent.ranks.commands import RankCommands, RankEnvironment
+from cordee.control.agent.ranks.environment import base_environment, rank_environment
+from cordee.control.world import AttemptWorld
 from cordee.machine.slots import AllocatableGpu, Core, NodeSlots, SlotAllocator
 from cordee.runs.plan import Checkpoints, RunPlan, RunRequest, RunSampling, RunStep, RunTasks, RunTimeouts
 

@@ -13,8 +13,8 @@ import pytest
 
 from cordee.backends.slurm.node.world import fold_counts, slurm_environment
 from cordee.client.variables import SLURM_WORLD
-from cordee.control.agent.ranks import base_environment, rank_environment
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.agent.ranks.environment import base_environment, rank_environment
+from cordee.control.world import AttemptWorld
 from cordee.core.hostlist import expand_nodes, fold_nodes
 from cordee.runs.plan import Checkpoints, RunPlan, RunRequest, RunSampling, RunStep, RunTasks, RunTimeouts
 

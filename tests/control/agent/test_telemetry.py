@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from cordee.control.agent import channels
-from cordee.control.agent.data_positions import DataPositions
 from cordee.control.agent.machine import NodeTasks
-from cordee.control.agent.telemetry import NodeTelemetry
+from cordee.control.agent.ranks import channels
+from cordee.control.agent.ranks.data_positions import DataPositions
+from cordee.control.agent.telemetry.node_telemetry import NodeTelemetry
 from cordee.machine import memory_limits as memory
 from cordee.runs.plan import RunSampling
 from cordee.telemetry.node.blocklog import (

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from cordee.control.agent.lease import NodeLease
 from cordee.control.agent.uplink import Uplink, begins_anew
+from cordee.control.lease import NodeLease
 from cordee.core.errors import WireError
 from cordee.wire import messages
 from cordee.wire.session import Outbox

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.control.agent.world import AttemptWorld, encode_places
+from cordee.control.world import AttemptWorld, encode_places
 from cordee.wire.messages import Ranks
 
 ORDER = Ranks(2, "fork", 4, "b", 1, "::1", 1, 2, None, 3)

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from cordee.control.supervisor.attempt import Attempt
 from cordee.control.supervisor.beginning import Beginning
-from cordee.control.supervisor.nodes import Nodes
-from cordee.control.supervisor.outcomes import AttemptOutcome
-from cordee.control.supervisor.vocabulary import (
+from cordee.control.supervisor.decisions.attempt import Attempt
+from cordee.control.supervisor.decisions.nodes import Nodes
+from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
+from cordee.control.supervisor.decisions.vocabulary import (
     AgentCame,
     AgentLost,
     AgentSaid,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cordee.backends.slurm.node.job import fate_of
-from cordee.control.supervisor.chain import Chain
-from cordee.control.supervisor.outcomes import SegmentOver
+from cordee.control.supervisor.decisions.chain import Chain
+from cordee.control.supervisor.decisions.outcomes import SegmentOver
 from cordee.runs.plan import RunSegment
 from cordee.runs.state import RunState
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from cordee.control.supervisor import closing_findings as remarks
-from cordee.control.supervisor.chain import Chain
+from cordee.control.supervisor.decisions.chain import Chain
+from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
+from cordee.control.supervisor.disks.lanes import Lanes
 from cordee.control.supervisor.ending import Ending, LedSegment
-from cordee.control.supervisor.lanes import Lanes
-from cordee.control.supervisor.outcomes import Ended, SegmentOver
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.supervisor.parts import Parts
 from cordee.core.errors import OwnershipError

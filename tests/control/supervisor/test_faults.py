@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from cordee.control.agent.identity import identity
+from cordee.control.identity import identity
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import OwnershipError
 from cordee.machine.process_tree import all_processes, read_process

@@ -6,9 +6,9 @@ import asyncio
 import errno
 
 from cordee.control.supervisor.agents import Agents
+from cordee.control.supervisor.decisions.nodes import Nodes
+from cordee.control.supervisor.decisions.vocabulary import AgentCame, Order, Passed, Write
 from cordee.control.supervisor.machines import Machines
-from cordee.control.supervisor.nodes import Nodes
-from cordee.control.supervisor.vocabulary import AgentCame, Order, Passed, Write
 from cordee.core.clock import monotonic
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter

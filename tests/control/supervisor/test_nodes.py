@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.control.supervisor.nodes import Nodes, usable
-from cordee.control.supervisor.vocabulary import (
+from cordee.control.supervisor.decisions.nodes import Nodes, usable
+from cordee.control.supervisor.decisions.vocabulary import (
     Abort,
     AgentCame,
     AgentLost,

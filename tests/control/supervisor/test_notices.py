@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from cordee.control.supervisor import closing_findings as remarks
-from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.telemetry_sink import TelemetrySink
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.telemetry.sink import TelemetrySink
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_grid, encode_schema, list_parts
@@ -49,7 +49,7 @@ def test_ranks_with_too_many_metric_names_become_one_finding_each_time_some_are_
 
 
 def test_nodes_whose_clocks_differ_are_named_with_by_how_much(led, monkeypatch):
-    monkeypatch.setattr("cordee.control.supervisor.telemetry_sink.unix_s", lambda: 1_000_000.0)
+    monkeypatch.setattr("cordee.control.supervisor.telemetry.sink.unix_s", lambda: 1_000_000.0)
     for late_s in (0.0, 3.0, 40.0, *[1.0] * 10):
         led.hear("n-0", now=1_000_000.0 - late_s)  # what is late is no wrong clock
         led.hear("n-1", now=1_003_600.0 - late_s)

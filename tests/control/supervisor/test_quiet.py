@@ -16,11 +16,13 @@ from cordee.backends.local.node.allocation import LocalAllocation
 from cordee.backends.slurm import job_states
 from cordee.backends.slurm.node import rescue
 from cordee.control.supervisor import closing_findings as remarks
-from cordee.control.supervisor import ending, telling, ticker
+from cordee.control.supervisor import ending
 from cordee.control.supervisor.ownership import Ownership
-from cordee.control.supervisor.paces import LOCAL, SHARED, Paces
-from cordee.control.supervisor.progress import ProgressPace
-from cordee.control.supervisor.waking import Waking
+from cordee.control.supervisor.telemetry import news
+from cordee.control.supervisor.timing import ticker
+from cordee.control.supervisor.timing.paces import LOCAL, SHARED, Paces
+from cordee.control.supervisor.timing.progress import ProgressPace
+from cordee.control.waking import Waking
 from cordee.faces.web import library as shelf
 from cordee.faces.web import stamps
 from cordee.runs import logtail, lookout
@@ -207,7 +209,7 @@ def test_a_request_is_left_to_the_newer_supervisor(folder):
 def test_waiting_ends_with_a_process_that_is_nobodys_child_and_with_a_call(monkeypatch):
     script = """
 import os, signal, subprocess, sys, time
-from cordee.control.supervisor.waking import Waking
+from cordee.control.waking import Waking
 waking = Waking()
 shell = subprocess.run(["sh", "-c", "sleep 0.5 >/dev/null & echo $!"], capture_output=True, text=True)
 began = time.monotonic()
@@ -259,7 +261,7 @@ def test_the_page_for_operators_has_the_numbers_that_hold():
         f"at most {shelf._SHARED_PER_S:.0f} a second for one server",
         f"at most {lookout.LOCAL_PER_S:.0f} operations a second for a command that waits",
         f"at most {logtail._MOST_OPEN} for each reader",
-        f"every {telling._SELDOM_S:.0f} s at most where there are more than {telling._MANY} nodes",
+        f"every {news._SELDOM_S:.0f} s at most where there are more than {news._MANY} nodes",
         f"at most {ending.GIVE_BACK_S:.0f} seconds*",
         f"the supervisor finds the request within {SHARED['requests'].most_s:.0f} s",
         f"sleeps for {lookout._LONGEST_PAUSE_S:.0f} s between its looks",

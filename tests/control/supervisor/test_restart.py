@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cordee.control.supervisor.decisions.restart import MOST_LOSSES, Failure, RestartCounter, complains_of_peer
 from cordee.control.supervisor.ownership import Ownership
-from cordee.control.supervisor.restart import MOST_LOSSES, Failure, RestartCounter, complains_of_peer
 from cordee.core.errors import OwnershipError
 
 

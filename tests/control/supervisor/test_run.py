@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cordee.control.supervisor.beginning import Beginning
-from cordee.control.supervisor.nodes import Nodes
-from cordee.control.supervisor.outcomes import Ended, SegmentOver
-from cordee.control.supervisor.run import RunLead
-from cordee.control.supervisor.vocabulary import (
+from cordee.control.supervisor.decisions.nodes import Nodes
+from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
+from cordee.control.supervisor.decisions.run import RunLead
+from cordee.control.supervisor.decisions.vocabulary import (
     AgentCame,
     AgentLost,
     AgentSaid,

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from cordee.backends.slurm.node.allocation import SlurmAllocation
-from cordee.control.agent.identity import identity
+from cordee.control.identity import identity
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import Checkpoints, RunPlan, RunSampling, RunStep, RunTasks, RunTimeouts

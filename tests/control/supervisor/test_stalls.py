@@ -7,10 +7,10 @@ import errno
 import shutil
 from itertools import pairwise
 
-from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.progress import ProgressPace
-from cordee.control.supervisor.stalls import Stalls, StallWords
-from cordee.control.supervisor.telemetry_sink import TelemetrySink
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.disks.stalls import Stalls, StallWords
+from cordee.control.supervisor.telemetry.sink import TelemetrySink
+from cordee.control.supervisor.timing.progress import ProgressPace
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.lane import Aside, Lane, RepeatedLook

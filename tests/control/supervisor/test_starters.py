@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cordee.backends.slurm.node.starters import Starters
-from cordee.control.agent.identity import agent_file
+from cordee.control.identity import agent_file
 from cordee.runs.folder import RunFolder, write_atomically
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cordee.control.agent.identity import agent_file, identity
+from cordee.control.identity import agent_file, identity
 from cordee.core.errors import UsageError
 from cordee.faces.cli.shell import way_to
 from cordee.runs.folder import RunFolder

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from cordee.control.agent.identity import living_record
+from cordee.control.identity import living_record
 from cordee.control.keeping import keeper_command, keeper_record, start_keeper
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import SubmitError

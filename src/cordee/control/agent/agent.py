@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee import wire
-from cordee.control.agent.attempt import NodeAttempt, Present
-from cordee.control.agent.attempts import Attempts
 from cordee.control.agent.companions import Companions
 from cordee.control.agent.enclosure import AgentSurroundings, enclosure_of
 from cordee.control.agent.machine import NodeTasks, in_words_of_hello
 from cordee.control.agent.node_log import NodeLog
 from cordee.control.agent.orders import Handlers, OrderTaker
 from cordee.control.agent.preparation import Preparation
-from cordee.control.agent.rank_commands import RankCommands, RankEnvironment
-from cordee.control.agent.ranks import base_environment
-from cordee.control.agent.reporting import Reporting
+from cordee.control.agent.ranks.attempt import NodeAttempt, Present
+from cordee.control.agent.ranks.attempts import Attempts
+from cordee.control.agent.ranks.commands import RankCommands, RankEnvironment
+from cordee.control.agent.ranks.environment import base_environment
 from cordee.control.agent.rescue import Rescue, claim_here
 from cordee.control.agent.seeking import Seeking
 from cordee.control.agent.shells import NodeShells
+from cordee.control.agent.telemetry.reporting import Reporting
 from cordee.control.agent.troubles import NodeTroubles, words_of
 from cordee.control.agent.uplink import Uplink
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.world import AttemptWorld
 from cordee.core.errors import CordeeError
 from cordee.machine.task_callbacks import WatchedTasks
 from cordee.runs.folder import RunFolder, say

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Callable
 
 from cordee import wire
-from cordee.control.agent.channels import RankChannels
 from cordee.control.agent.output import OutputLog
+from cordee.control.agent.ranks.channels import RankChannels
 from cordee.machine import process_tree as processes
 from cordee.machine.affinity import range_list
 from cordee.machine.inventory import read_slots

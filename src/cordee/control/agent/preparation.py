@@ -6,12 +6,12 @@ import json
 import os
 
 from cordee import wire
-from cordee.control.agent.channels import NoRoom, RankChannels
 from cordee.control.agent.enclosure import Enclosure, EnclosureDown
 from cordee.control.agent.node_log import NodeLog
 from cordee.control.agent.orders import Handlers
 from cordee.control.agent.output import LastOutput
-from cordee.control.agent.rank_commands import RankEnvironment
+from cordee.control.agent.ranks.channels import NoRoom, RankChannels
+from cordee.control.agent.ranks.commands import RankEnvironment
 from cordee.control.agent.setup_lines import read_environment, setup_shell
 from cordee.control.agent.uplink import Uplink
 from cordee.core.clock import monotonic, unix_s

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Callable, Optional
 
 from cordee import wire
-from cordee.control.agent.lease import NodeLease
+from cordee.control.lease import NodeLease
 from cordee.core.errors import WireError
 from cordee.wire.messages import Alive, FromAgent, Hello, Welcome, encode
 from cordee.wire.messages import Lease as RanksMayRun

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch._base import Launch, LaunchHost, RankCommand
 from cordee.control.launch.fork import ForkLaunch
-from cordee.control.launch.srun import SrunLaunch
+from cordee.control.launch.srun.launcher import SrunLaunch
+from cordee.control.world import AttemptWorld
 from cordee.runs.plan import RunPlan
 
 __all__ = ["ForkLaunch", "Launch", "LaunchHost", "RankCommand", "SrunLaunch", "make_launch"]

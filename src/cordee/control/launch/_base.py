@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Protocol, Sequence
 
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.world import AttemptWorld
 from cordee.machine.slots import NOTHING_GIVEN, Given
 from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import TaskExit

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Sequence
 
-from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch._base import Launch, LaunchHost, RankCommand
+from cordee.control.world import AttemptWorld
 from cordee.machine.tasks import Task, TaskExit
 
 

@@ -8,9 +8,19 @@ from typing import Any, Callable, Deque, Optional, Union
 
 from cordee import wire
 from cordee.control.supervisor.allocation import Allocation
+from cordee.control.supervisor.decisions.nodes import Node, Nodes
+from cordee.control.supervisor.decisions.vocabulary import (
+    Abort,
+    AgentCame,
+    AgentSaid,
+    Close,
+    Closed,
+    Order,
+    Send,
+    Tell,
+    Write,
+)
 from cordee.control.supervisor.machines import Machines
-from cordee.control.supervisor.nodes import Node, Nodes
-from cordee.control.supervisor.vocabulary import Abort, AgentCame, AgentSaid, Close, Closed, Order, Send, Tell, Write
 from cordee.core.clock import monotonic
 from cordee.core.errors import WireError
 from cordee.runs.journal import JournalWriter

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee import wire
-from cordee.control.agent.identity import alive_here, identity
+from cordee.control.identity import alive_here, identity
 from cordee.core.backends import backend_on_node
 from cordee.core.errors import CordeeError
 from cordee.core.parts import load

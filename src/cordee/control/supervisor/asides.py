@@ -8,10 +8,8 @@ from typing import Any, Callable, Coroutine, Union
 
 from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.beginning import Beginning, Beginnings
-from cordee.control.supervisor.outcomes import Ended
-from cordee.control.supervisor.preparer import NodePreparer
-from cordee.control.supervisor.troubles import SupervisorTroubles
-from cordee.control.supervisor.vocabulary import (
+from cordee.control.supervisor.decisions.outcomes import Ended
+from cordee.control.supervisor.decisions.vocabulary import (
     BeginningFound,
     Conclude,
     Concluded,
@@ -25,6 +23,8 @@ from cordee.control.supervisor.vocabulary import (
     TrainingEnded,
     TrainingSaid,
 )
+from cordee.control.supervisor.preparer import NodePreparer
+from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.core.clock import monotonic
 from cordee.runs.checkpoint import CheckpointFinder
 from cordee.runs.lane import Inline, RepeatedLook

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from cordee.control.supervisor.outcomes import Ended
+from cordee.control.supervisor.decisions.outcomes import Ended
 from cordee.core.errors import EXIT_BAD
 from cordee.core.findings import Finding
 from cordee.runs.checkpoint import Checkpoint, CheckpointFinder

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
-from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.telemetry_sink import TelemetrySink
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.telemetry.sink import TelemetrySink
 from cordee.core.clock import monotonic
 from cordee.core.findings import Finding
 from cordee.machine.starting import module_argv

@@ -7,8 +7,8 @@ from typing import NamedTuple, Optional, Union
 
 from cordee.control.supervisor import closing_findings as remarks
 from cordee.control.supervisor import segments
-from cordee.control.supervisor.chain import BY_SCHEDULER, Chain
-from cordee.control.supervisor.outcomes import Ended, SegmentOver
+from cordee.control.supervisor.decisions.chain import BY_SCHEDULER, Chain
+from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
 from cordee.control.supervisor.parts import Parts
 from cordee.core.clock import monotonic
 from cordee.core.errors import EXIT_INTERNAL, CordeeError, OwnershipError

@@ -6,12 +6,12 @@ import asyncio
 from collections import deque
 from typing import Any, Callable, Deque, Optional, Protocol
 
-from cordee.control.supervisor.vocabulary import Passed
+from cordee.control.supervisor.decisions.vocabulary import Passed
 from cordee.core.clock import monotonic
 
 
 class StateMachine(Protocol):
-    """What decides: see `cordee.control.supervisor.vocabulary`."""
+    """What decides: see `cordee.control.supervisor.decisions.vocabulary`."""
 
     @property
     def due(self) -> Optional[float]:

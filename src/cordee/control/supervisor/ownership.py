@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from cordee.control.agent.identity import alive_here, identity
+from cordee.control.identity import alive_here, identity
 from cordee.core.errors import OwnershipError, RunFolderError
 from cordee.runs.disk import DISK, Disk
 from cordee.runs.folder import say

@@ -6,10 +6,10 @@ from typing import Mapping, NamedTuple
 
 from cordee.control.supervisor.agents import Agents
 from cordee.control.supervisor.allocation import Allocation
-from cordee.control.supervisor.lanes import Lanes
-from cordee.control.supervisor.nodes import Node
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.disks.lanes import Lanes
 from cordee.control.supervisor.ownership import Ownership
-from cordee.control.supervisor.telemetry_sink import TelemetrySink
+from cordee.control.supervisor.telemetry.sink import TelemetrySink
 from cordee.runs.checkpoint import CheckpointFinder
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter

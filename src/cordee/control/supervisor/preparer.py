@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Callable, NamedTuple, Optional, Union
 
-from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.vocabulary import NodeJudged, NodePrepared
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.decisions.vocabulary import NodeJudged, NodePrepared
 from cordee.runs.journal import JournalWriter
 from cordee.runs.plan import RunPlan
 from cordee.wire.messages import FromAgent

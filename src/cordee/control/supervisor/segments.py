@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Iterator, Optional
 
 from cordee.control.supervisor.allocation import Allocation
-from cordee.control.supervisor.chain import BY_SCHEDULER
-from cordee.control.supervisor.outcomes import SegmentOver
+from cordee.control.supervisor.decisions.chain import BY_SCHEDULER
+from cordee.control.supervisor.decisions.outcomes import SegmentOver
 from cordee.core.errors import RunFolderError
 from cordee.core.units import parse_utc, utc_text
 from cordee.machine.opening import parse_json, regular_below

@@ -6,7 +6,7 @@ import secrets
 from typing import Callable, Mapping, Optional, Union
 
 from cordee import wire
-from cordee.control.supervisor.nodes import Node
+from cordee.control.supervisor.decisions.nodes import Node
 from cordee.core.errors import EXIT_INTERNAL
 from cordee.wire import messages
 from cordee.wire.messages import encode

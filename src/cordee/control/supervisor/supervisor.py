@@ -22,22 +22,11 @@ from cordee.control.supervisor.agents import Agents
 from cordee.control.supervisor.allocation import Allocation, allocation_of
 from cordee.control.supervisor.asides import Asides, GoneAgents
 from cordee.control.supervisor.beginning import Beginnings
-from cordee.control.supervisor.chain import Chain
-from cordee.control.supervisor.ending import Ending, LedSegment
-from cordee.control.supervisor.lanes import Lanes
-from cordee.control.supervisor.machines import Machines
-from cordee.control.supervisor.nodes import Node, Nodes
-from cordee.control.supervisor.outcomes import Ended, SegmentOver
-from cordee.control.supervisor.ownership import Ownership
-from cordee.control.supervisor.parts import Parts
-from cordee.control.supervisor.run import RunLead
-from cordee.control.supervisor.shells import ShellRelay
-from cordee.control.supervisor.starting import EXIT_REFUSED, Starting
-from cordee.control.supervisor.telemetry_sink import TelemetrySink
-from cordee.control.supervisor.ticker import Ticker
-from cordee.control.supervisor.time_limit import SegmentLimit
-from cordee.control.supervisor.troubles import SupervisorTroubles
-from cordee.control.supervisor.vocabulary import (
+from cordee.control.supervisor.decisions.chain import Chain
+from cordee.control.supervisor.decisions.nodes import Node, Nodes
+from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
+from cordee.control.supervisor.decisions.run import RunLead
+from cordee.control.supervisor.decisions.vocabulary import (
     AgentLost,
     Broke,
     CancelWanted,
@@ -66,6 +55,17 @@ from cordee.control.supervisor.vocabulary import (
     Terminated,
     TimeIsNear,
 )
+from cordee.control.supervisor.disks.lanes import Lanes
+from cordee.control.supervisor.disks.starting import EXIT_REFUSED, Starting
+from cordee.control.supervisor.ending import Ending, LedSegment
+from cordee.control.supervisor.machines import Machines
+from cordee.control.supervisor.ownership import Ownership
+from cordee.control.supervisor.parts import Parts
+from cordee.control.supervisor.shells import ShellRelay
+from cordee.control.supervisor.telemetry.sink import TelemetrySink
+from cordee.control.supervisor.timing.ticker import Ticker
+from cordee.control.supervisor.timing.time_limit import SegmentLimit
+from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.core.clock import monotonic
 from cordee.core.errors import EXIT_INTERNAL, CordeeError, OwnershipError
 from cordee.core.parts import load

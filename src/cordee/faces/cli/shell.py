@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from cordee import wire
-from cordee.control.agent.identity import agent_file, on_this_host, read_record
+from cordee.control.identity import agent_file, on_this_host, read_record
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.backends import abilities
 from cordee.core.errors import CordeeError, UsageError

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cordee import wire
-from cordee.control.agent.data_positions import DataPositions
 from cordee.control.agent.machine import NodeTasks
+from cordee.control.agent.ranks.data_positions import DataPositions
 from cordee.core.words import signal_name
 from cordee.machine.slots import AllocatableGpu, Core, NodeSlots, SlotAllocator
 from cordee.machine.tasks import STDERR, STDOUT, Task, TaskExit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cordee.control.supervisor.restart import MOST_LOSSES
+from cordee.control.supervisor.decisions.restart import MOST_LOSSES
 from cordee.core.errors import RunFolderError
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import Replay, RunState

@@ -22,7 +22,7 @@ from cordee import wire
 from cordee.backends.slurm import BACKEND
 from cordee.control.agent.agent import Agent
 from cordee.control.supervisor.allocation import Allocation
-from cordee.control.supervisor.lanes import Lanes
+from cordee.control.supervisor.disks.lanes import Lanes
 from cordee.control.supervisor.supervisor import Supervisor
 from cordee.core.clock import clocks_of
 from cordee.core.errors import CordeeError, OwnershipError

@@ -12,9 +12,9 @@ from cordee.backends.slurm.node import job as slurm_job
 from cordee.backends.slurm.node.addresses import reachable_address
 from cordee.backends.slurm.node.commands import job_record, patiently
 from cordee.backends.slurm.node.starters import Starters
-from cordee.control.agent.identity import agent_file, alive_here, identity, on_this_host, read_record
+from cordee.control.identity import agent_file, alive_here, identity, on_this_host, read_record
 from cordee.control.supervisor.allocation import Allocation
-from cordee.control.supervisor.starting import PipeHeart
+from cordee.control.supervisor.disks.starting import PipeHeart
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import expand_nodes
 from cordee.machine import process_tree as processes

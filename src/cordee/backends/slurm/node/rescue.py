@@ -9,8 +9,8 @@ import time
 from typing import Callable, NamedTuple, Optional
 
 from cordee.backends.slurm.node.job import JobStart
-from cordee.control.agent.identity import agent_file, alive_here, identity, read_record
 from cordee.control.agent.rescue import RescueClaim
+from cordee.control.identity import agent_file, alive_here, identity, read_record
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import expand_nodes
 from cordee.machine import process_tree as processes

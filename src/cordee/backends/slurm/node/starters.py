@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional
 
-from cordee.control.agent.identity import agent_file, read_record
+from cordee.control.identity import agent_file, read_record
 from cordee.machine.starting import DEAF_AT_FIRST, OUTLIVED, module_argv
 from cordee.runs.folder import RunFolder, say
 

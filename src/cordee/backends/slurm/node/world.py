@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.world import AttemptWorld
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import expand_nodes, fold_nodes
 

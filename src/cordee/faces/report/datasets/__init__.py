@@ -65,7 +65,7 @@ def _samples() -> list[ReportDataSet]:
 
 
 def _facts() -> list[ReportDataSet]:
-    from cordee.control.agent.rank_facts import RankFacts
+    from cordee.control.agent.ranks.facts import RankFacts
     from cordee.telemetry.node.places import place_fact
     from cordee.telemetry.node.record.sampler import NodeRecorder
     from cordee.telemetry.node.samplers.host import node_sampler

@@ -8,9 +8,9 @@ import os
 from functools import partial
 from typing import Any, Callable, Optional, Union
 
-from cordee.control.supervisor.nodes import Node
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.decisions.vocabulary import NodeJudged, NodePrepared
 from cordee.control.supervisor.preparer import NodePreparer, PreparedAllocation
-from cordee.control.supervisor.vocabulary import NodeJudged, NodePrepared
 from cordee.core.clock import monotonic
 from cordee.runs.plan import STEP_ENGINE, RunPlan, RunStep, RunVet
 from cordee.systems.vetting.node.checks import unknown_result

@@ -6,14 +6,14 @@ import asyncio
 import signal
 from typing import Callable, Optional
 
-from cordee.control.agent.attempt import NodeAttempt, Present
-from cordee.control.agent.channels import RankChannels
-from cordee.control.agent.lease import LEASE_OVER
 from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.orders import Handlers
-from cordee.control.agent.rank_commands import RankCommands
+from cordee.control.agent.ranks.attempt import NodeAttempt, Present
+from cordee.control.agent.ranks.channels import RankChannels
+from cordee.control.agent.ranks.commands import RankCommands
 from cordee.control.agent.uplink import Tell, Uplink
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.lease import LEASE_OVER
+from cordee.control.world import AttemptWorld
 from cordee.machine.task_callbacks import WatchedTasks
 from cordee.runs.plan import RunPlan
 from cordee.wire.messages import Clear, Cleared, Ranks, Signal, Stop, StopAnswer, StopAnswers, StopAt, StopRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional
 
-from cordee.control.supervisor.restart import Failure
+from cordee.control.supervisor.decisions.restart import Failure
 
 _WORDS = {
     "time_limit": "the time limit of the job is near",

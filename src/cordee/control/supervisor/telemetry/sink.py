@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Callable, Optional
 
-from cordee.control.supervisor.clocks import NodeClocks
-from cordee.control.supervisor.data_read import DataReadLog
-from cordee.control.supervisor.nodes import Node
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.telemetry.clocks import NodeClocks
+from cordee.control.supervisor.telemetry.data_read import DataReadLog
 from cordee.core.clock import monotonic, unix_s
 from cordee.runs.disk import DISK, Disk
 from cordee.runs.journal import JournalWriter

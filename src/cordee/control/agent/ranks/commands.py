@@ -6,12 +6,12 @@ import os
 from dataclasses import replace
 from typing import Callable
 
-from cordee.control.agent.binding import bound
-from cordee.control.agent.channels import RankChannels
 from cordee.control.agent.enclosure import Enclosure
-from cordee.control.agent.ranks import base_environment, rank_command, rank_environment, threads_of_rank
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.agent.ranks.binding import bound
+from cordee.control.agent.ranks.channels import RankChannels
+from cordee.control.agent.ranks.environment import base_environment, rank_command, rank_environment, threads_of_rank
 from cordee.control.launch import RankCommand
+from cordee.control.world import AttemptWorld
 from cordee.machine.slots import SlotAllocator
 from cordee.runs.plan import RunPlan
 

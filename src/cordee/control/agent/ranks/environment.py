@@ -8,7 +8,7 @@ from typing import Mapping, Optional, Sequence
 
 from cordee.client.variables import WORLD
 from cordee.control.agent.enclosure import Enclosure
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.world import AttemptWorld
 from cordee.core.backends import backend_on_node
 from cordee.core.parts import load
 from cordee.runs.plan import RunPlan, RunStep, RunTasks

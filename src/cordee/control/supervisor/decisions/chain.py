@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
-from cordee.control.supervisor.outcomes import SegmentOver
+from cordee.control.supervisor.decisions.outcomes import SegmentOver
 from cordee.runs.plan import RunSegment
 from cordee.runs.state import RunState
 

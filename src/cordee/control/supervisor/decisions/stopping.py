@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Optional, Union
 
-from cordee.control.supervisor.outcomes import AttemptOutcome, Ended, SegmentOver
-from cordee.control.supervisor.vocabulary import AskToStop
+from cordee.control.supervisor.decisions.outcomes import AttemptOutcome, Ended, SegmentOver
+from cordee.control.supervisor.decisions.vocabulary import AskToStop
 from cordee.runs.plan import RunStep
 
 _CANCEL_STOP_S = 10.0

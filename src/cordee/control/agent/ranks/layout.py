@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from cordee.client import megatron
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.world import AttemptWorld
 from cordee.telemetry.node.blocklog import encode_facts
 from cordee.telemetry.node.places import place_fact
 

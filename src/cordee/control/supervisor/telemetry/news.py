@@ -6,8 +6,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Collection, Optional
 
-from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.telemetry_sink import TelemetrySink
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.telemetry.sink import TelemetrySink
 from cordee.core.clock import monotonic
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Inline
@@ -17,7 +17,7 @@ _OFTEN_S, _SELDOM_S = 0.5, 2.0
 _MANY = 64
 
 
-class Telling:
+class NewsFeed:
     """Writes the news on a lane: a file system that stands still holds nobody up.
 
     Args:

@@ -10,18 +10,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Optional, Union
 
-from cordee.control.agent.binding import slot_of
-from cordee.control.agent.channels import RankChannels
 from cordee.control.agent.enclosure import Enclosure, EnclosureDown
-from cordee.control.agent.lease import LEASE_OVER
 from cordee.control.agent.node_log import CORDEE_STREAM, NodeLog
 from cordee.control.agent.output import LastOutput
-from cordee.control.agent.rank_commands import RankCommands
-from cordee.control.agent.reporting import Reporting
+from cordee.control.agent.ranks.binding import slot_of
+from cordee.control.agent.ranks.channels import RankChannels
+from cordee.control.agent.ranks.commands import RankCommands
+from cordee.control.agent.telemetry.reporting import Reporting
 from cordee.control.agent.troubles import words_of
 from cordee.control.agent.uplink import Uplink
-from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import Launch, make_launch
+from cordee.control.lease import LEASE_OVER
+from cordee.control.world import AttemptWorld
 from cordee.machine.slots import SlotAllocator
 from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import TaskExit

@@ -9,8 +9,8 @@ from cordee.machine.presence import gpu_variables
 from cordee.telemetry.node.ranks_file import write_ranks
 
 if TYPE_CHECKING:
-    from cordee.control.agent.world import AttemptWorld
     from cordee.control.launch import RankCommand
+    from cordee.control.world import AttemptWorld
 
 
 class RankFacts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from cordee.control.agent.channels import RankChannels
+from cordee.control.agent.ranks.channels import RankChannels
 from cordee.core.clock import unix_s
 from cordee.runs.plan import RunSampling
 from cordee.telemetry.node.blocklog import (

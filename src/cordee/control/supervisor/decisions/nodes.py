@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Optional
 
-from cordee.control.supervisor.vocabulary import (
+from cordee.control.supervisor.decisions.vocabulary import (
     Abort,
     AgentCame,
     AgentLost,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional, Union
 
 from cordee.control.supervisor.beginning import Beginning
-from cordee.control.supervisor.outcomes import AttemptOutcome, Ended, SegmentOver
+from cordee.control.supervisor.decisions.outcomes import AttemptOutcome, Ended, SegmentOver
 from cordee.core.errors import WireError
 from cordee.runs.checkpoint import Checkpoint
 from cordee.wire import messages

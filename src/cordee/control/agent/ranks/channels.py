@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from cordee.client.reserved import CHECKPOINT_DAMAGED
-from cordee.control.agent.data_positions import DataPositions
+from cordee.control.agent.ranks.data_positions import DataPositions
 from cordee.core.errors import CordeeError
 from cordee.core.units import format_size
 from cordee.machine.memory_limits import NodeFolder, folders_of, memory_places, name_of_user

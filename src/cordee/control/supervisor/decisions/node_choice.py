@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Collection, NamedTuple, Optional, Union
 
-from cordee.control.supervisor.nodes import Node, usable
-from cordee.control.supervisor.outcomes import Ended, SegmentOver
+from cordee.control.supervisor.decisions.nodes import Node, usable
+from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
 from cordee.core.errors import EXIT_ABORT, EXIT_INTERNAL
 
 _MOST_REASONS = 8

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any, Callable, Optional
 
 from cordee.control.supervisor import closing_findings as remarks
-from cordee.control.supervisor.paces import LOCAL, SHARED, Paces
+from cordee.control.supervisor.decisions.vocabulary import HeldUp, LeasesDue
+from cordee.control.supervisor.disks.stalls import Stalls
 from cordee.control.supervisor.parts import Parts
-from cordee.control.supervisor.progress import ProgressPace
-from cordee.control.supervisor.stalls import Stalls
-from cordee.control.supervisor.telling import Telling
+from cordee.control.supervisor.telemetry.news import NewsFeed
+from cordee.control.supervisor.timing.paces import LOCAL, SHARED, Paces
+from cordee.control.supervisor.timing.progress import ProgressPace
 from cordee.control.supervisor.troubles import SupervisorTroubles
-from cordee.control.supervisor.vocabulary import HeldUp, LeasesDue
 from cordee.core.clock import monotonic
 from cordee.core.errors import OwnershipError, RunFolderError
 from cordee.machine.mounts import is_shared
@@ -59,7 +59,7 @@ class Ticker:
         self._checkpoints = checkpoints
         self._agents, self._nodes, self._intake, self._troubles = agents, nodes, intake, troubles
         self._heartbeat_s, self._seen, self._requested, self._second = heartbeat_s, seen, requested, second
-        self._telling = Telling(folder.root, journal, intake, lanes.looking)
+        self._news = NewsFeed(folder.root, journal, intake, lanes.looking)
         self.sealer = remarks.Sealer(folder, journal, lanes.looking)
         self.notices = remarks.Notices(intake, journal)
         shared = is_shared(str(folder.root))
@@ -129,7 +129,7 @@ class Ticker:
         """Write how far the ranks are, if it is time to; `last`: if it is new."""
         now = (self._intake.step, self._intake.total)
         if self._progress.due(monotonic(), *now, last=last):
-            self._telling.unmarked += 1
+            self._news.unmarked += 1
             self._journal.append("progress", durable=False, waits=True, step=now[0], total=now[1])
 
     def _glanced(self, newest: Optional[Checkpoint]) -> None:
@@ -168,7 +168,7 @@ class Ticker:
         self._agents.happened(LeasesDue(monotonic(), part, parts))
 
     def _tell_news(self) -> None:
-        self._telling.look(self._nodes.values())
+        self._news.look(self._nodes.values())
 
     def _owner_seen(self, owned: str) -> None:
         self._owned = owned

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Callable, Sequence
 
-from cordee.control.agent.channels import RankChannels
-from cordee.control.agent.gpus import GpuSampling
 from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.node_log import NodeLog
-from cordee.control.agent.rank_facts import RankFacts
-from cordee.control.agent.rank_layout import places_of_command
-from cordee.control.agent.ranks import rank_command
-from cordee.control.agent.telemetry import NodeTelemetry
+from cordee.control.agent.ranks.channels import RankChannels
+from cordee.control.agent.ranks.environment import rank_command
+from cordee.control.agent.ranks.facts import RankFacts
+from cordee.control.agent.ranks.layout import places_of_command
+from cordee.control.agent.telemetry.gpus import GpuSampling
+from cordee.control.agent.telemetry.node_telemetry import NodeTelemetry
 from cordee.control.agent.troubles import NodeTroubles, words_of
 from cordee.control.agent.uplink import Uplink
-from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import RankCommand
+from cordee.control.world import AttemptWorld
 from cordee.core.backends import backend_on_node
 from cordee.core.clock import unix_s
 from cordee.machine.slots import SlotAllocator

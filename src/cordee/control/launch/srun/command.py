@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Mapping
 
-from cordee.control.agent.world import AttemptWorld
+from cordee.control.world import AttemptWorld
 from cordee.core.hostlist import fold_nodes
 from cordee.machine.starting import module_argv
 from cordee.runs.plan import RunStep
@@ -68,7 +68,7 @@ def srun_command(step: RunStep, world: AttemptWorld, meeting_places: Path) -> tu
         options.append(f"--mpi={step.tasks.mpi}")
     if step.request.cpus_per_rank:
         options.append(f"--cpus-per-task={step.request.cpus_per_rank}")
-    rank = module_argv("cordee.control.launch.srun_rank", str(meeting_places), str(world.attempt))
+    rank = module_argv("cordee.control.launch.srun.rank", str(meeting_places), str(world.attempt))
     return ("srun", *options, *rank)
 
 

@@ -6,8 +6,8 @@ import asyncio
 from typing import Callable, Optional
 
 from cordee.control.supervisor.allocation import Allocation
+from cordee.control.supervisor.decisions.vocabulary import TimeIsNear
 from cordee.control.supervisor.troubles import SupervisorTroubles
-from cordee.control.supervisor.vocabulary import TimeIsNear
 from cordee.core.clock import monotonic
 from cordee.runs.plan import RunSegment
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
-from cordee.control.agent.lease import LEASE_OVER
-from cordee.control.agent.world import encode_places
-from cordee.control.supervisor.agreement import StopAgreement
-from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.outcomes import AttemptOutcome
-from cordee.control.supervisor.restart import Blame, Failure
-from cordee.control.supervisor.roll import Roll
-from cordee.control.supervisor.vocabulary import (
+from cordee.control.lease import LEASE_OVER
+from cordee.control.supervisor.decisions.agreement import StopAgreement
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
+from cordee.control.supervisor.decisions.restart import Blame, Failure
+from cordee.control.supervisor.decisions.roll import Roll
+from cordee.control.supervisor.decisions.vocabulary import (
     AgentLost,
     AskToStop,
     AttemptCommand,
@@ -29,6 +28,7 @@ from cordee.control.supervisor.vocabulary import (
     StopRanks,
     journalled,
 )
+from cordee.control.world import encode_places
 from cordee.wire import messages
 
 _SETTLE_S = 0.2

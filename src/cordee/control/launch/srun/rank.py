@@ -1,4 +1,4 @@
-"""One rank as srun starts it: `python -m cordee.control.launch.srun_rank PLACES ATTEMPT`, once for each rank.
+"""One rank as srun starts it: `python -m cordee.control.launch.srun.rank PLACES ATTEMPT`, once for each rank.
 
 It meets the agent of its node, gets the rank's command and environment, runs it as its only child, and tells the agent
 the child's pid and how it ended. The rank's output goes straight to the agent. When the agent is gone, or this process
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Callable, Optional
 
-from cordee.control.launch.srun_handover import ERR, OUT, WORD, Handover, LastWord, RankOrder, Runs, Word, line_of
+from cordee.control.launch.srun.handover import ERR, OUT, WORD, Handover, LastWord, RankOrder, Runs, Word, line_of
 from cordee.core.errors import WireError
 from cordee.core.words import signal_name
 from cordee.machine import process_tree as processes

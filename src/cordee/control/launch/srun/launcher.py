@@ -1,6 +1,6 @@
 """Ranks that srun starts, so that an MPI library finds the process manager it was built for.
 
-One srun, started by the agent of the first node, places `cordee.control.launch.srun_rank` on every node. Each of those
+One srun, started by the agent of the first node, places `cordee.control.launch.srun.rank` on every node. Each of those
 meets the agent of its own node (see handover), gets its command and environment there, and runs it as its child. So every
 agent sees its own ranks' output byte for byte, their pids, and how each of them ended, exactly as if it had forked them.
 """
@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, Optional, Sequence
 
 from cordee.control.agent.output import LastOutput
-from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch._base import Launch, LaunchHost, RankCommand
-from cordee.control.launch.srun_command import srun_command, srun_environment
-from cordee.control.launch.srun_handover import ERR, OUT, WORD, Handover, LastWord, RankOrder, Runs, Word, word_of
+from cordee.control.launch.srun.command import srun_command, srun_environment
+from cordee.control.launch.srun.handover import ERR, OUT, WORD, Handover, LastWord, RankOrder, Runs, Word, word_of
+from cordee.control.world import AttemptWorld
 from cordee.machine import process_tree as processes
 from cordee.machine.task_streams import Readers
 from cordee.machine.tasks import STDERR, STDOUT, Task, TaskExit

@@ -1,0 +1,1 @@
+"""Where a supervisor meets disks that are slow, refuse or stand still."""

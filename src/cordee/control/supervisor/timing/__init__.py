@@ -1,0 +1,1 @@
+"""What a supervisor does because time passes, and how often."""
