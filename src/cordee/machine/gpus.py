@@ -110,7 +110,7 @@ class Gpu:
 
 # What can be read together; `identity` always is.
 PARTS = ("memory", "processes", "heat", "throttle", "ecc", "pcie", "links")
-# Names of reasons for low clocks that are nobody's fault or somebody's; see `cordee.systems.vetting.node.checks.gpu_throttle`.
+# Names of reasons for low clocks that are nobody's fault or somebody's; see `cordee.systems.vetting.node.checks.gpu.throttle`.
 THROTTLE_REASONS = (
     "idle",
     "application clocks",

@@ -124,7 +124,7 @@ def test_a_full_disk_fails_though_it_still_opens_files(tmp_path: Path) -> None:
         "import resource, signal, sys, json\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "from cordee.systems.vetting.node.checks.disk import _write_fault\n"
+        "from cordee.systems.vetting.node.checks.host.disk import _write_fault\n"
         "print(_write_fault(sys.argv[1]))\n"
     )
     done = subprocess.run(

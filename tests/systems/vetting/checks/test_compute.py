@@ -17,7 +17,7 @@ from cordee.machine.presence import gpus_told_by
 from cordee.systems.vetting.node.checks import run_checks
 from cordee.systems.vetting.node.checks._base import CannotTest, Context
 from cordee.systems.vetting.node.checks.compute import label, wants_gpu
-from cordee.systems.vetting.node.checks.gemm import GemmCheck
+from cordee.systems.vetting.node.checks.gpu.gemm import GemmCheck
 from cordee.testing.interpreters import write_interpreter
 from cordee.testing.nvml import FakeGpus
 
@@ -240,7 +240,7 @@ def test_a_program_dies_with_the_process_that_asked(tmp_path: Path) -> None:
     env = with_fault(tmp_path, stuck)
     asked = tmp_path / "asked"
     program = (
-        "import sys, json; from cordee.systems.vetting.node.checks._base import Context; from cordee.systems.vetting.node.checks.cuda import CudaCheck\n"
+        "import sys, json; from cordee.systems.vetting.node.checks._base import Context; from cordee.systems.vetting.node.checks.gpu.cuda import CudaCheck\n"
         f"open({str(asked)!r}, 'w').close()\n"
         f"CudaCheck().run({{'device': 'cpu', 'count': 10}}, Context(env=json.loads(sys.argv[1]), deadline_s=500))"
     )

@@ -15,7 +15,8 @@ import pytest
 from cordee.machine.clock import read_clock
 from cordee.machine.machine import count_list
 from cordee.systems.vetting.node import checks
-from cordee.systems.vetting.node.checks import processes, run_checks
+from cordee.systems.vetting.node.checks import run_checks
+from cordee.systems.vetting.node.checks.host import processes
 from cordee.testing.host_tree import HostTree
 
 SOURCE = str(Path(checks.__file__).parents[5])

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from cordee.machine.links import read_links
-from cordee.systems.vetting.node.checks import link_errors, run_checks
+from cordee.systems.vetting.node.checks import run_checks
+from cordee.systems.vetting.node.checks.link import errors
 from cordee.testing.host_tree import HostTree
 
 
@@ -35,7 +36,7 @@ def host(tmp_path: Path) -> HostTree:
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Have something happen between the two readings of a check, in place of the time that goes by."""
-    return lambda act: monkeypatch.setattr(link_errors, "sleep", lambda seconds: act())
+    return lambda act: monkeypatch.setattr(errors, "sleep", lambda seconds: act())
 
 
 Meanwhile = Callable[[Callable[[], object]], None]

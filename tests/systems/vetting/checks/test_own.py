@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from cordee.systems.vetting.node.checks import internet, run_checks
-from cordee.systems.vetting.node.checks.internet import proxy_for
+from cordee.systems.vetting.node.checks import run_checks
+from cordee.systems.vetting.node.checks.host import internet
+from cordee.systems.vetting.node.checks.host.internet import proxy_for
 from cordee.wire.ports import bind
 
 

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Optional
 
 from cordee.machine.gpus import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Comparison, Context, Parameter, Result
-from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, GpuCheck, GpuFault, choose, not_told, read
+from cordee.systems.vetting.node.checks.gpu._base import DEVICES, EXPECTED, GpuCheck, GpuFault, choose, not_told, read
 
 
 class NvlinkCheck(GpuCheck):

@@ -9,7 +9,7 @@ from typing import Any, Iterator, Optional
 
 from cordee.machine.gpus import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Comparison, Context, Parameter, Result, find_command
-from cordee.systems.vetting.node.checks.gpu import (
+from cordee.systems.vetting.node.checks.gpu._base import (
     DEVICES,
     EXPECTED,
     GpuCheck,

@@ -6,7 +6,7 @@ from typing import Any
 
 from cordee.machine.gpus import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Context, Result
-from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
+from cordee.systems.vetting.node.checks.gpu._base import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
 
 # Of NVML's reasons. Idleness, clocks that were set and the power limit are how a GPU is run, not faults.
 _FAIL = {

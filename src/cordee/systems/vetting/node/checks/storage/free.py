@@ -8,7 +8,7 @@ from typing import Any, Callable
 from cordee.core.units import format_size
 from cordee.machine.limited import HangingError, answers_within, patience_s
 from cordee.systems.vetting.node.checks._base import CannotTest, Check, Context, Parameter, Result
-from cordee.systems.vetting.node.checks.storage_mount import paths_of
+from cordee.systems.vetting.node.checks.storage.mount import paths_of
 
 _RATIO = 0.05
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cordee.machine.links import Counters, read_counters
 from cordee.systems.vetting.node.checks._base import Check, Context, Parameter, Result
-from cordee.systems.vetting.node.checks.link_state import LINKS, links_of
+from cordee.systems.vetting.node.checks.link.state import LINKS, links_of
 
 _SECONDS = 5.0
 _RESERVE_S = 0.5

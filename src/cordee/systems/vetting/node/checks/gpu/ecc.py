@@ -6,7 +6,7 @@ from typing import Any, Iterator
 
 from cordee.machine.gpus import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Context, Parameter, Result
-from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
+from cordee.systems.vetting.node.checks.gpu._base import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
 
 _VALUES = ("ecc_uncorrectable", "remap_failure", "retired_pages")
 _FACTS = (

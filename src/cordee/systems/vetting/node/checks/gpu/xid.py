@@ -11,7 +11,7 @@ from cordee.machine.gpus import Gpu, GpusUnreadable, bus_id
 from cordee.machine.kernel_log import KernelLine, KernelLog, KernelLogClosed, read_kernel_log
 from cordee.machine.xid import Xid, xid
 from cordee.systems.vetting.node.checks._base import CannotTest, Context, Parameter, Result
-from cordee.systems.vetting.node.checks.gpu import EXPECTED, GpuCheck, GpuFault
+from cordee.systems.vetting.node.checks.gpu._base import EXPECTED, GpuCheck, GpuFault
 
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
 _SXID = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")

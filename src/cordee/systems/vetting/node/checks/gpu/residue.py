@@ -7,7 +7,7 @@ from typing import Any, Iterator
 from cordee.machine.gpus import Gpu, GpuProcess, GpuSource
 from cordee.machine.processes import belongs_to_job, process_name
 from cordee.systems.vetting.node.checks._base import Context, Parameter, Result
-from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
+from cordee.systems.vetting.node.checks.gpu._base import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
 
 # Services that belong to a node and hold no memory worth mentioning.
 _SERVICES = (

@@ -8,7 +8,7 @@ from typing import Any
 from cordee.core.units import format_size
 from cordee.systems.vetting.node.checks._base import CAUSES, CannotTest, Check, Context, Parameter, Result
 from cordee.systems.vetting.node.checks.compute import wants_gpu
-from cordee.systems.vetting.node.checks.pair_tcp import PairEnd, Rates
+from cordee.systems.vetting.node.checks.pair.tcp import PairEnd, Rates
 from cordee.systems.vetting.node.checks.program import run_program
 
 _MARGIN_S = 0.3

@@ -16,7 +16,7 @@ import time
 from typing import Any, NamedTuple
 
 from cordee.systems.vetting.node.checks._base import CannotTest
-from cordee.systems.vetting.node.checks.pair_lines import Control, Stranger, words
+from cordee.systems.vetting.node.checks.pair.lines import Control, Stranger, words
 from cordee.wire.handshake import is_proof, prove
 
 _USES = ("control", "there", "back")

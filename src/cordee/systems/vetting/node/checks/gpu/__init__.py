@@ -1,0 +1,1 @@
+"""Checks of GPUs: `gpu.*` of the table."""

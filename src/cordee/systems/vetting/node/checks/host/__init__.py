@@ -1,0 +1,1 @@
+"""Checks of what every node has: `host.*` of the table."""

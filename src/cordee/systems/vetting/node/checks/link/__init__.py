@@ -1,0 +1,1 @@
+"""Checks of a node's network links: `link.*` of the table."""

@@ -1,0 +1,1 @@
+"""Checks of what lies between two nodes: `pair.*` of the table."""
