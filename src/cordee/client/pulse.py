@@ -102,7 +102,7 @@ class _PulseThread:
         number = next((one for one in _SIGNALS if signal.getsignal(one) == signal.SIG_DFL), None)
         if number is None:
             return None
-        file = open(self._stem + STACKS, "ab", buffering=0)
+        file = open(self._stem + STACKS, "ab", buffering=0)  # noqa: SIM115 - it stays open: C code writes to it
         faulthandler.register(number, file, all_threads=True, chain=False)
         self._pulse.answers_to(number)
         return file
@@ -141,13 +141,16 @@ def _place(thread: Optional[int]) -> int:
 def _distributed() -> Any:
     """Return torch.distributed where a process group is there, else None."""
     distributed = sys.modules.get("torch.distributed")
-    return distributed if distributed is not None and distributed.is_available() and distributed.is_initialized() else None
+    return (
+        distributed if distributed is not None and distributed.is_available() and distributed.is_initialized() else None
+    )
 
 
 def _rank() -> int:
     distributed = _distributed()
     told = distributed.get_rank() if distributed is not None else os.environ.get("RANK", "0")
-    return _guarded(lambda: max(0, int(told)), 0)
+    rank: int = _guarded(lambda: max(0, int(told)), 0)
+    return rank
 
 
 def _groups() -> list[GroupProgress]:
@@ -187,4 +190,4 @@ def _recorded() -> bytes:
 def _dump_call() -> Any:
     from torch._C import _distributed_c10d as recorder
 
-    return getattr(recorder, "_dump_fr_trace", None) or recorder._dump_nccl_trace
+    return getattr(recorder, "_dump_fr_trace", None) or getattr(recorder, "_dump_nccl_trace")  # noqa: B009 - of older torch

@@ -182,7 +182,10 @@ def _groups(told: Any) -> Iterator[tuple[str, RankGroup]]:
         about = _table(one)
         size, enqueued, completed = (_whole(about.get(key)) for key in ("size", "enqueued", "completed"))
         if enqueued is not None:
-            yield one_line(about.get("name", ""), 100), RankGroup(size or 0, enqueued, -1 if completed is None else completed)
+            yield (
+                one_line(about.get("name", ""), 100),
+                RankGroup(size or 0, enqueued, -1 if completed is None else completed),
+            )
 
 
 def _children(told: Any) -> Iterator[Child]:
@@ -195,7 +198,8 @@ def _children(told: Any) -> Iterator[Child]:
 def _node(path: Path) -> StandingNode:
     told = _document(path) or {}
     full, hanging, said = (
-        tuple(one_line(one, 300) for one in _list(told.get(key))[:_MOST_LINES]) for key in ("full", "hanging", "kernel_log")
+        tuple(one_line(one, 300) for one in _list(told.get(key))[:_MOST_LINES])
+        for key in ("full", "hanging", "kernel_log")
     )
     return StandingNode(one_line(told.get("node") or path.stem[5:], 200), said, full, hanging)
 

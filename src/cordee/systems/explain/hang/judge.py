@@ -26,8 +26,23 @@ _LOADER = ("/torch/utils/data/", "/cordee/systems/data/", "/datasets/iterable_da
 _SAVE = ("/torch/serialization.py", "/torch/distributed/checkpoint/", "/cordee/systems/checkpoints/", "/safetensors/")
 _TEARDOWN_FILES = ("/multiprocessing/util.py", "/concurrent/futures/thread.py", "/weakref.py")
 _TEARDOWN_CALLS = ("destroy_process_group", "_shutdown", "_exit_function", "_python_exit", "_exitfunc")
-_FIFO_WAITS = ("fifo", "pipe")
-_DISK_WAITS = ("nfs", "rpc_", "fuse", "request_wait_answer", "io_schedule", "folio", "wait_on_page", "lustre", "ptlrpc", "ceph", "gpfs", "jbd2", "xfs_", "ext4_")
+_FIFO_WAITS, _INPUTS = ("fifo", "pipe"), ("FIFO ", "pipe:", "socket:")
+_DISK_WAITS = (
+    "nfs",
+    "rpc_",
+    "fuse",
+    "request_wait_answer",
+    "io_schedule",
+    "folio",
+    "wait_on_page",
+    "lustre",
+    "ptlrpc",
+    "ceph",
+    "gpfs",
+    "jbd2",
+    "xfs_",
+    "ext4_",
+)
 _MOST_BLAMED = 0.5
 
 
@@ -95,7 +110,9 @@ def judge(hang: Hang, flight: Iterable[Mapping[str, Any]] = ()) -> list[HangVerd
         found += _of_ended(hang, waits)
     if not found:
         found += [
-            _of_rank(hang, hang.ranks[rank], waits) for rank in _named_by_flight(flight) if rank in hang.ranks and rank not in blamed
+            _of_rank(hang, hang.ranks[rank], waits)
+            for rank in _named_by_flight(flight)
+            if rank in hang.ranks and rank not in blamed
         ]
     merged = _together(found)
     if not merged or sum(len(verdict.ranks) for verdict in merged) > max(1, _MOST_BLAMED * hang.world):
@@ -142,15 +159,19 @@ def cause_of(hang: Hang, rank: StandingRank) -> Cause:
     if rank.state == "D" or any(word in rank.wchan for word in _DISK_WAITS):
         where = f" for {rank.waits_for}" if rank.waits_for else ""
         hanging = f"; {', '.join(node.hanging)} does not answer on {rank.node}" if node and node.hanging else ""
-        return Cause("file-system", f"it waits in the kernel ({rank.wchan or 'no interrupt reaches it'}){where}{hanging}", True)
+        return Cause(
+            "file-system", f"it waits in the kernel ({rank.wchan or 'no interrupt reaches it'}){where}{hanging}", True
+        )
     if node and node.full and _any(files, _SAVE):
         return Cause("file-system", f"it saves, and {', '.join(node.full)} is full on {rank.node}", True)
-    if any(word in rank.wchan for word in _FIFO_WAITS) or rank.waits_for.startswith(("FIFO ", "pipe:", "socket:")):
-        if rank.waits_for and not _any(files, _LOADER):
-            return Cause("input", f"it waits for {rank.waits_for}", True)
+    waits = any(word in rank.wchan for word in _FIFO_WAITS) or rank.waits_for.startswith(_INPUTS)
+    if waits and rank.waits_for and not _any(files, _LOADER):
+        return Cause("input", f"it waits for {rank.waits_for}", True)
     if rank.why == "silent":
         busy = " and uses the processor" if rank.state == "R" or (rank.processor_s or 0.0) > 0.5 else ""
-        return Cause("gil", f"no other thread of its interpreter has run for {_seconds(rank)}: it holds the GIL{busy}", True)
+        return Cause(
+            "gil", f"no other thread of its interpreter has run for {_seconds(rank)}: it holds the GIL{busy}", True
+        )
     if any(frame.name in _TEARDOWN_CALLS or _any([frame.file], _TEARDOWN_FILES) for frame in rank.frames):
         return Cause("teardown", "it is being ended: what it waits for is in its clean-up")
     if _any(files, _SAVE):
@@ -255,5 +276,13 @@ def _unknown(hang: Hang, waits: list[Wait], doubted: list[HangVerdict]) -> HangV
     where = own_line(first.frames) if first is not None else ""
     waiting = wait.waiting if wait else ()
     return HangVerdict(
-        UNKNOWN, (), suspects, why, where, waiting, wait.group if wait else "", wait.sequence if wait else None, where if wait else ""
+        UNKNOWN,
+        (),
+        suspects,
+        why,
+        where,
+        waiting,
+        wait.group if wait else "",
+        wait.sequence if wait else None,
+        where if wait else "",
     )

@@ -14,7 +14,9 @@ _HEAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+.*\(most rece
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)')
 _SPY_HEAD = re.compile(r'Thread \S+ \(.*\)(?:: "(?P<name>.*)")?')
 _SPY_FRAME = re.compile(r"    (?P<name>.*) \((?P<file>.*):(?P<line>\d+)\)")
-_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|node\.zip/|^<frozen|^<string>$|/cordee/(client|systems|wire)/")
+_LIBRARY = re.compile(
+    r"/(site|dist)-packages/|/lib(64)?/python3|node\.zip/|^<frozen|^<string>$|/cordee/(client|systems|wire)/"
+)
 
 
 class StackFrame(NamedTuple):
@@ -51,7 +53,9 @@ def read_stacks(text: str) -> list[ThreadStack]:
         elif threads and (match := _FRAME.fullmatch(line) or _SPY_FRAME.fullmatch(line)):
             number = match["line"]
             if len(threads[-1][1]) < _MOST_FRAMES:
-                frame = StackFrame(one_line(match["file"], 300), int(number) if number.isdigit() else 0, one_line(match["name"], 100))
+                frame = StackFrame(
+                    one_line(match["file"], 300), int(number) if number.isdigit() else 0, one_line(match["name"], 100)
+                )
                 threads[-1][1].append(frame)
         if len(threads) > _MOST_THREADS:
             break
@@ -95,7 +99,11 @@ class StackNode:
 
     def document(self) -> dict[str, Any]:
         """Return the tree as JSON: `file`, `line`, `function`, `ranks`, `below`."""
-        about = {} if self.frame is None else {"file": self.frame.file, "line": self.frame.line, "function": self.frame.name}
+        about = (
+            {}
+            if self.frame is None
+            else {"file": self.frame.file, "line": self.frame.line, "function": self.frame.name}
+        )
         return {**about, "ranks": self.ranks, "below": [node.document() for node in self.sorted()]}
 
     def sorted(self) -> list[StackNode]:

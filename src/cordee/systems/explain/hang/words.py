@@ -78,7 +78,11 @@ def _others(verdict: HangVerdict, hang: Hang) -> str:
     count = len(verdict.waiting)
     if not count:
         return ""
-    call = f" in collective {verdict.sequence} of process group {verdict.group or '0'}" if verdict.sequence is not None else ""
+    call = (
+        f" in collective {verdict.sequence} of process group {verdict.group or '0'}"
+        if verdict.sequence is not None
+        else ""
+    )
     return f"{count} of {hang.world} ranks wait{call}{_at(verdict.at)}"
 
 
