@@ -17,7 +17,7 @@ _RANK = re.compile(r"rank-(\d{1,7})\.json")
 _MOST_GROUPS, _MOST_PROCESSES, _MOST_LINES = 64, 64, 50
 
 
-class RankGroup(NamedTuple):
+class StandingGroup(NamedTuple):
     """Where a rank is in a process group: its last collective that was called, and the last one that has ended."""
 
     size: int
@@ -30,7 +30,7 @@ class RankGroup(NamedTuple):
         return self.enqueued > max(self.completed, 0)
 
 
-class Child(NamedTuple):
+class RankChild(NamedTuple):
     """A process that a rank has started; `state` is the kernel's letter."""
 
     pid: int
@@ -65,8 +65,8 @@ class StandingRank(NamedTuple):
     optimizer_steps: int | None = None
     beat_age_s: float | None = None
     processor_s: float | None = None
-    groups: Mapping[str, RankGroup] = {}
-    children: tuple[Child, ...] = ()
+    groups: Mapping[str, StandingGroup] = {}
+    children: tuple[RankChild, ...] = ()
     frames: tuple[StackFrame, ...] = ()
     collected: bool = False
 
@@ -177,22 +177,22 @@ def _rank(path: Path, known: StandingRank) -> StandingRank:
     )
 
 
-def _groups(told: Any) -> Iterator[tuple[str, RankGroup]]:
+def _groups(told: Any) -> Iterator[tuple[str, StandingGroup]]:
     for one in _list(told)[:_MOST_GROUPS]:
         about = _table(one)
         size, enqueued, completed = (_whole(about.get(key)) for key in ("size", "enqueued", "completed"))
         if enqueued is not None:
             yield (
                 one_line(about.get("name", ""), 100),
-                RankGroup(size or 0, enqueued, -1 if completed is None else completed),
+                StandingGroup(size or 0, enqueued, -1 if completed is None else completed),
             )
 
 
-def _children(told: Any) -> Iterator[Child]:
+def _children(told: Any) -> Iterator[RankChild]:
     for one in _list(told)[:_MOST_PROCESSES]:
         about = _table(one)
         texts = (one_line(about.get(key) or "", 100) for key in ("name", "state", "wchan"))
-        yield Child(_whole(about.get("pid")) or 0, *texts)
+        yield RankChild(_whole(about.get("pid")) or 0, *texts)
 
 
 def _node(path: Path) -> StandingNode:

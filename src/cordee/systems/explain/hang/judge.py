@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from cordee.systems.explain.hang.evidence import Hang, RankGroup, StandingRank
+from cordee.systems.explain.hang.evidence import Hang, StandingGroup, StandingRank
 from cordee.systems.explain.hang.stacks import own_line
 
 UNKNOWN = "unknown"
@@ -46,7 +46,7 @@ _DISK_WAITS = (
 _MOST_BLAMED = 0.5
 
 
-class Cause(NamedTuple):
+class RankCause(NamedTuple):
     """Why a rank does not go on, by itself: kind, what it is in words, and whether that is certain without looking at others."""
 
     kind: str
@@ -80,7 +80,7 @@ class HangVerdict(NamedTuple):
     flight: Mapping[str, Any] | None = None
 
 
-class Wait(NamedTuple):
+class GroupWait(NamedTuple):
     """Ranks that wait in a collective of a group, and those of it that have not called it."""
 
     group: str
@@ -120,9 +120,9 @@ def judge(hang: Hang, flight: Iterable[Mapping[str, Any]] = ()) -> list[HangVerd
     return merged
 
 
-def waits_of(ranks: Mapping[int, StandingRank]) -> list[Wait]:
+def waits_of(ranks: Mapping[int, StandingRank]) -> list[GroupWait]:
     """Return the collectives that have begun on some ranks and not on all, or not ended, the oldest of each group."""
-    groups: dict[str, dict[int, RankGroup]] = {}
+    groups: dict[str, dict[int, StandingGroup]] = {}
     for rank, known in ranks.items():
         for name, group in known.groups.items():
             groups.setdefault(name, {})[rank] = group
@@ -132,11 +132,11 @@ def waits_of(ranks: Mapping[int, StandingRank]) -> list[Wait]:
         waiting = tuple(sorted(rank for rank, group in members.items() if group.waits and group.enqueued == highest))
         late = tuple(sorted(rank for rank, group in members.items() if group.enqueued < highest))
         if waiting:
-            found.append(Wait(name, highest, waiting, late, max(group.size for group in members.values())))
+            found.append(GroupWait(name, highest, waiting, late, max(group.size for group in members.values())))
     return found
 
 
-def _roots(waits: list[Wait]) -> list[int]:
+def _roots(waits: list[GroupWait]) -> list[int]:
     """Return the ranks that others wait for and that wait for nobody themselves."""
     waiting = {rank for wait in waits for rank in wait.waiting}
     late = {rank for wait in waits for rank in wait.late}
@@ -149,38 +149,38 @@ def _alone(hang: Hang) -> list[int]:
     return certain if certain and len(certain) <= max(1, _MOST_BLAMED * len(hang.ranks)) else []
 
 
-def cause_of(hang: Hang, rank: StandingRank) -> Cause:
+def cause_of(hang: Hang, rank: StandingRank) -> RankCause:
     """Return what a rank's own state says of why it stands."""
     if rank.why == "stopped" or rank.state in ("T", "t"):
         what = "traced by a debugger" if rank.state == "t" else "stopped by a signal"
-        return Cause("stopped", f"its process {rank.pid or ''} is {what}".replace("  ", " "), True)
+        return RankCause("stopped", f"its process {rank.pid or ''} is {what}".replace("  ", " "), True)
     node = hang.nodes.get(rank.node)
     files = [frame.file for frame in rank.frames]
     if rank.state == "D" or any(word in rank.wchan for word in _DISK_WAITS):
         where = f" for {rank.waits_for}" if rank.waits_for else ""
         hanging = f"; {', '.join(node.hanging)} does not answer on {rank.node}" if node and node.hanging else ""
-        return Cause(
+        return RankCause(
             "file-system", f"it waits in the kernel ({rank.wchan or 'no interrupt reaches it'}){where}{hanging}", True
         )
     if node and node.full and _any(files, _SAVE):
-        return Cause("file-system", f"it saves, and {', '.join(node.full)} is full on {rank.node}", True)
+        return RankCause("file-system", f"it saves, and {', '.join(node.full)} is full on {rank.node}", True)
     waits = any(word in rank.wchan for word in _FIFO_WAITS) or rank.waits_for.startswith(_INPUTS)
     if waits and rank.waits_for and not _any(files, _LOADER):
-        return Cause("input", f"it waits for {rank.waits_for}", True)
+        return RankCause("input", f"it waits for {rank.waits_for}", True)
     if rank.why == "silent":
         busy = " and uses the processor" if rank.state == "R" or (rank.processor_s or 0.0) > 0.5 else ""
-        return Cause(
+        return RankCause(
             "gil", f"no other thread of its interpreter has run for {_seconds(rank)}: it holds the GIL{busy}", True
         )
     if any(frame.name in _TEARDOWN_CALLS or _any([frame.file], _TEARDOWN_FILES) for frame in rank.frames):
-        return Cause("teardown", "it is being ended: what it waits for is in its clean-up")
+        return RankCause("teardown", "it is being ended: what it waits for is in its clean-up")
     if _any(files, _SAVE):
-        return Cause("checkpoint", "it is in the saving or loading of a checkpoint")
+        return RankCause("checkpoint", "it is in the saving or loading of a checkpoint")
     if _any(files, _LOADER):
         workers = [child for child in rank.children if child.state]
         states = ", ".join(sorted({f"{child.name} {child.state} in {child.wchan or '?'}" for child in workers}))
-        return Cause("data-loader", "it waits for data" + (f"; its workers: {states}" if states else ""))
-    return Cause("missing-rank", "")
+        return RankCause("data-loader", "it waits for data" + (f"; its workers: {states}" if states else ""))
+    return RankCause("missing-rank", "")
 
 
 def _seconds(rank: StandingRank) -> str:
@@ -191,7 +191,7 @@ def _any(texts: Iterable[str], parts: Iterable[str]) -> bool:
     return any(part in text for text in texts for part in parts)
 
 
-def _of_rank(hang: Hang, rank: StandingRank, waits: list[Wait]) -> HangVerdict:
+def _of_rank(hang: Hang, rank: StandingRank, waits: list[GroupWait]) -> HangVerdict:
     """Blame a rank: others wait for it, or it cannot go on by itself."""
     cause = cause_of(hang, rank)
     kind = "busy" if hang.busy and cause.kind == "missing-rank" else cause.kind
@@ -209,7 +209,7 @@ def _of_rank(hang: Hang, rank: StandingRank, waits: list[Wait]) -> HangVerdict:
     )
 
 
-def _of_flight(told: Mapping[str, Any], hang: Hang, waits: list[Wait]) -> HangVerdict:
+def _of_flight(told: Mapping[str, Any], hang: Hang, waits: list[GroupWait]) -> HangVerdict:
     ranks = tuple(told["ranks"])
     others = tuple(sorted({rank for wait in waits for rank in (*wait.waiting, *wait.late)} - set(ranks)))
     return HangVerdict(
@@ -225,7 +225,7 @@ def _of_flight(told: Mapping[str, Any], hang: Hang, waits: list[Wait]) -> HangVe
     )
 
 
-def _of_ended(hang: Hang, waits: list[Wait]) -> list[HangVerdict]:
+def _of_ended(hang: Hang, waits: list[GroupWait]) -> list[HangVerdict]:
     """Blame ranks that have ended where the others wait in a collective that all of the world must call."""
     for wait in waits:
         there = len(wait.waiting) + len(wait.late)
@@ -258,7 +258,7 @@ def _together(found: list[HangVerdict]) -> list[HangVerdict]:
     return sorted(causes.values(), key=lambda verdict: (-len(verdict.ranks), verdict.ranks))
 
 
-def _unknown(hang: Hang, waits: list[Wait], doubted: list[HangVerdict]) -> HangVerdict:
+def _unknown(hang: Hang, waits: list[GroupWait], doubted: list[HangVerdict]) -> HangVerdict:
     """Say what is known where nobody can be blamed."""
     suspects = tuple(sorted({rank for verdict in doubted for rank in verdict.ranks}))
     wait = waits[0] if waits else None
