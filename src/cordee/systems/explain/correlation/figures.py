@@ -16,7 +16,7 @@ _CLIP = 0.02
 _MOST_CORRELATION = 0.999999
 
 
-class Moved(NamedTuple):
+class MovedMetric(NamedTuple):
     """A metric that moved with the time of a step.
 
     Attributes:
@@ -80,7 +80,7 @@ def least_z(comparisons: int) -> float:
 
 def moved(
     found: LaggedCorrelations, devices: list[Any], least: float, window_s: float, about: tuple[str, str, str]
-) -> Moved | None:
+) -> MovedMetric | None:
     """Return what a metric did, None where it did nothing beyond chance.
 
     Args:
@@ -94,7 +94,7 @@ def moved(
     order = [at for at in np.argsort(-np.abs(found.value)) if same[at]]
     strongest = tuple((devices[at], round(float(found.value[at]), 3)) for at in order[:5])
     strength, lag = float(np.median(found.value[same])), float(np.median(found.lag[same]))
-    return Moved(*about, round(strength, 3), lag * window_s, int(same.sum()), len(devices), strongest)
+    return MovedMetric(*about, round(strength, 3), lag * window_s, int(same.sum()), len(devices), strongest)
 
 
 def step_seconds(rows: np.ndarray, start: float, window_s: float, windows: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from cordee.core.errors import UsageError
 from cordee.core.units import format_duration
 from cordee.systems.explain.correlation.figures import (
     LEAST_WINDOWS,
-    Moved,
+    MovedMetric,
     enough,
     lagged,
     least_z,
@@ -50,7 +50,7 @@ class Correlations:
     step_s: float
     spread: tuple[float, float]
     looked_at: int
-    found: tuple[Moved, ...]
+    found: tuple[MovedMetric, ...]
 
     def document(self) -> dict[str, Any]:
         """Return it as `--json` prints it."""
@@ -124,7 +124,7 @@ def correlations_of(run: Run, start: float | None = None, stop: float | None = N
     )
 
 
-def _search(run: Run, target: np.ndarray, first: float, window_s: float) -> tuple[tuple[Moved, ...], int]:
+def _search(run: Run, target: np.ndarray, first: float, window_s: float) -> tuple[tuple[MovedMetric, ...], int]:
     most_lag = int(min(_MOST_LAG_S // window_s, len(target) // 8))
     stop = first + len(target) * window_s
     results, series = [], 0
