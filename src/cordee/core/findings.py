@@ -35,6 +35,17 @@ class Finding:
         """Return the finding as a JSON-ready dict with all keys present."""
         return asdict(self)
 
+    def place(self) -> dict[str, Any]:
+        """Return what it is about: `ranks` and `nodes`, lists, and `where`, a line of code or a file; None: of no place."""
+        evidence = self.evidence if isinstance(self.evidence, dict) else {}
+        line = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        ranks, nodes = (evidence.get(key) for key in ("ranks", "nodes"))
+        return {
+            "ranks": ranks if isinstance(ranks, list) else [],
+            "nodes": nodes if isinstance(nodes, list) else [],
+            "where": evidence.get("where") or line,
+        }
+
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Finding:
         """Rebuild a finding from `document()`; unknown keys of newer versions are ignored."""

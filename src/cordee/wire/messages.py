@@ -16,6 +16,7 @@ from cordee.wire.codec import (
     INTEGER,
     NUMBER,
     TEXT,
+    TRUTH,
     each,
     fields_of,
     leave_out,
@@ -98,6 +99,26 @@ class Slots(NamedTuple):
     cores: tuple[CoreSlots, ...] = ()
     gpus: tuple[GpuSlot, ...] = ()
     memory_bytes: int = 0
+
+
+class RankStand(NamedTuple):
+    """A rank that has not gone on for some seconds.
+
+    Attributes:
+        rank: the global rank.
+        stands_s: seconds since its last step or collective; since its start where there was none.
+        idle_s: seconds since it last did anything else: ran other lines of Python, read or wrote, had children at work.
+        usual_s: the median time between two steps before, in seconds; None where fewer than three were seen.
+        began: whether it has made a step or called a collective in this attempt.
+        why: `stopped` by a signal, `silent` where its interpreter runs no other thread, else empty.
+    """
+
+    rank: int
+    stands_s: float
+    idle_s: float
+    usual_s: Optional[float]
+    began: bool
+    why: str
 
 
 class LogFile(NamedTuple):
@@ -241,6 +262,14 @@ class StopAt(NamedTuple):
 
     attempt: int
     step: int
+
+
+class Gather(NamedTuple):
+    """Collect, within `deadline_s`, what shows where the ranks of an attempt stand; answered by `Gathered`."""
+
+    id: str
+    attempt: int
+    deadline_s: float
 
 
 class Shell(NamedTuple):
@@ -388,6 +417,16 @@ class Telemetry(NamedTuple):
     log: Optional[LogFile] = None
     lost_samples: int = 0
     troubles: tuple[str, ...] = ()
+    stands: tuple[RankStand, ...] = ()
+
+
+class Gathered(NamedTuple):
+    """A part of a collected file is in the body, `last` if it is the file's last one; no `name`: all has been told, but for `text`."""
+
+    id: str
+    name: str = ""
+    last: bool = False
+    text: str = ""
 
 
 class ShellOutput(NamedTuple):
@@ -423,11 +462,11 @@ class ClientShell(NamedTuple):
 
 FromSupervisor = Union[
     Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, Ranks, Stop, Signal, StopRequest, StopAt,
-    Shell, ShellInput, ShellResize,
+    Gather, Shell, ShellInput, ShellResize,
 ]  # fmt: skip
 FromAgent = Union[
     Hello, Alive, Cleared, ContainerDone, ContainerLost, SetupDone, ChecksOutput, ChecksDone, FreePorts, Time,
-    RanksStarted, RanksEnded, StopAnswers, Telemetry, ShellOutput, ShellExit,
+    RanksStarted, RanksEnded, StopAnswers, Telemetry, Gathered, ShellOutput, ShellExit,
 ]  # fmt: skip
 FromClient = Union[Requests, ClientShell, ShellInput, ShellResize]
 ToClient = Union[ShellOutput, ShellExit]
@@ -447,6 +486,11 @@ _CORES = row(CoreSlots, "[NUMA node or null, cores, CPUs]", or_none(INTEGER), IN
 _INSTANCE = row(InstanceSlot, "[UUID, bytes or null]", TEXT, or_none(INTEGER))
 _INSTANCES = each(_INSTANCE, "a list of [UUID, bytes or null]")
 _GPU = row(GpuSlot, "[UUID, CPUs, bytes or null, instances]", TEXT, TEXT, or_none(INTEGER), _INSTANCES)
+_STAND = row(
+    RankStand,
+    "[rank, stands_s, idle_s, usual_s or null, began, why]",
+    *(INTEGER, NUMBER, NUMBER, or_none(NUMBER), TRUTH, TEXT),
+)
 _FORMS = {
     **FORMS,
     "Slots": row(
@@ -457,6 +501,7 @@ _FORMS = {
     "tuple[EndedRank, ...]": each(_ENDED, "a list of [rank, code, signal, reason, seconds, message]"),
     "tuple[StopAnswer, ...]": each(_STOP_ANSWER, "a list of [rank, step or null]"),
     "tuple[CappedValues, ...]": each(_CAPPED, "a list of [rank, values]"),
+    "tuple[RankStand, ...]": each(_STAND, "a list of ranks that stand"),
     "Optional[LogFile]": or_none(row(LogFile, "[name, bytes]", TEXT, INTEGER)),
 }
 _FORMS["tuple[DataSave, ...]"] = each(
@@ -493,6 +538,7 @@ FROM_SUPERVISOR: Kinds[FromSupervisor] = Kinds(
     signal=Signal,
     stop_request=StopRequest,
     stop_at=StopAt,
+    gather=Gather,
     shell=Shell,
     shell_input=ShellInput,
     shell_resize=ShellResize,
@@ -512,6 +558,7 @@ FROM_AGENT: Kinds[FromAgent] = Kinds(
     ranks_ended=RanksEnded,
     stop_answers=StopAnswers,
     telemetry=Telemetry,
+    gathered=Gathered,
     shell_output=ShellOutput,
     shell_exit=ShellExit,
 )

@@ -26,6 +26,7 @@ TARGETS = {
     "torch.distributed.device_mesh": "device_mesh",
     "megatron.core.parallel_state": "megatron",
     "jax._src.clusters": "jax",
+    "torch": "pulse",
 }
 
 
@@ -81,6 +82,8 @@ def begin() -> None:
     adapters = [name for name in os.environ.get("CORDEE_ADAPTERS", "").split(",") if name]
     if "JAX_PROCESS_ID" in os.environ:  # a world is found whatever is recorded
         adapters.append("jax")
+    if "CORDEE_PULSE" in os.environ:  # it is no metric: `[hang]` says whether it is wanted
+        adapters.append("pulse")
     if adapters and not any(getattr(finder, "of_cordee", False) for finder in sys.meta_path):
         sys.meta_path.insert(0, AfterImport(adapters))  # type: ignore[arg-type]
 

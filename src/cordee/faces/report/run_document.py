@@ -48,7 +48,7 @@ def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
         "reason": state.reason,
         "text": state.text,
         "failures": state.failures,
-        "findings": [finding.document() for finding in state.findings],
+        "findings": [{**finding.document(), **finding.place()} for finding in state.findings],
         "attempt": state.attempt,
         "job": state.job,
         "chain": state.chain,

@@ -6,6 +6,6 @@ from cordee.core.registry import System
 
 SYSTEM = System(
     name="explain",
-    report="cordee.systems.explain.topology.report:SECTIONS",
+    report="cordee.systems.explain.report:SECTIONS",
     routes="cordee.systems.explain.topology.routes:router",
 )

@@ -54,6 +54,3 @@ class TopologySection(Section):
         told = [line.strip() for line in self.view.told() if line.startswith(("network:", "  spans", "  switches"))]
         template = page_environment(__name__.rpartition(".")[0]).get_template("report.html.j2")
         return template.render(told=told, levels=levels, edges=document["edges"], picture=Markup(self.view.svg()))
-
-
-SECTIONS = (TopologySection,)

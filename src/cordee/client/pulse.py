@@ -1,0 +1,193 @@
+"""A thread in each rank that shows its agent, once a second, whether and where the rank goes on.
+
+It is started after `torch` was imported, in scripts that know nothing of it, and costs some tens of microseconds a second. It
+never raises into the script, keeps no process alive, and holds nothing that others wait for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from typing import Any, Callable, Iterator, Optional
+
+from cordee.wire.pulse import DUMP, STACKS, SUFFIX, GroupProgress, PulseWriter
+
+FOLDER = "CORDEE_PULSE"
+_EVERY_S = 1.0
+_MOST_FRAMES = 64
+_MOST_AT_END_S = 5.0
+# Real-time signals that nobody is known to use, from the last downwards.
+_SIGNALS = tuple(range(signal.SIGRTMAX - 3, signal.SIGRTMAX - 9, -1))
+_started = False
+
+
+def begin() -> None:
+    """Start the thread, once in a process; not in the processes that `multiprocessing` starts, such as a data loader's workers."""
+    global _started
+    folder = os.environ.get(FOLDER)
+    if _started or not folder or _is_worker():
+        return
+    _started = True
+    threading.Thread(target=_run, args=(folder,), name="cordee-pulse", daemon=True).start()
+
+
+def _is_worker() -> bool:
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    return multiprocessing is not None and multiprocessing.parent_process() is not None
+
+
+def _run(folder: str) -> None:
+    try:
+        _PulseThread(folder).run()
+    except Exception:  # whatever it is: the training goes on without being watched
+        return
+
+
+class _PulseThread:
+    def __init__(self, folder: str) -> None:
+        elastic = "TORCHELASTIC_RUN_ID" in os.environ and "TORCHELASTIC_RESTART_COUNT" in os.environ
+        self._pulse = PulseWriter(folder, os.environ.get("CORDEE_ATTEMPT", "0"), elastic)
+        self._stem = self._pulse.path[: -len(SUFFIX)]
+        self._optimizer_steps = 0
+        self._moves, self._stood = 0, 0
+        self._main = threading.main_thread().ident
+        self._dumped = 0
+        self._in_torch, self._over = threading.Lock(), False
+        self._file = self._hear_signal()
+        self._count_optimizer_steps()
+        atexit.register(self._end)
+
+    def run(self) -> None:
+        """Beat until the process ends."""
+        while not self._over:
+            with self._in_torch:
+                self._beat()
+            time.sleep(_EVERY_S)
+
+    def _end(self) -> None:
+        """Ask torch for nothing more: a thread that comes back from C++ into an interpreter that is ending aborts the process."""
+        self._over = True
+        self._in_torch.acquire(timeout=_MOST_AT_END_S)
+
+    def _beat(self) -> None:
+        stands = _place(self._main)
+        if stands != self._stood:
+            self._stood, self._moves = stands, self._moves + 1
+        groups = list(_guarded(_groups, []))
+        self._pulse.beat(time.monotonic_ns(), _rank(), self._optimizer_steps, self._moves, groups)
+        asked = self._pulse.asked
+        if asked != self._dumped:
+            self._dumped = asked
+            self._dump()
+            self._pulse.dumped(asked)
+
+    def _dump(self) -> None:
+        """Write the Flight Recorder's dump beside the pulse, whole or not at all."""
+        dump = _guarded(_recorded, b"")
+        if dump:
+            hidden = self._stem + ".writing"
+            with open(hidden, "wb") as file:
+                file.write(dump)
+            os.rename(hidden, self._stem + DUMP)
+
+    def _hear_signal(self) -> Any:
+        """Have the stacks of all threads written at a signal, in C and whoever holds the interpreter's lock."""
+        import faulthandler
+
+        number = next((one for one in _SIGNALS if signal.getsignal(one) == signal.SIG_DFL), None)
+        if number is None:
+            return None
+        file = open(self._stem + STACKS, "ab", buffering=0)  # noqa: SIM115 - it stays open: C code writes to it
+        faulthandler.register(number, file, all_threads=True, chain=False)
+        self._pulse.answers_to(number)
+        return file
+
+    def _count_optimizer_steps(self) -> None:
+        try:
+            from torch.optim.optimizer import register_optimizer_step_post_hook
+        except Exception:
+            return
+
+        def stepped(*_: Any) -> None:
+            self._optimizer_steps += 1
+
+        _guarded(lambda: register_optimizer_step_post_hook(stepped), None)
+
+
+def _guarded(work: Callable[[], Any], otherwise: Any) -> Any:
+    """Return what `work` does; `otherwise` where this torch is not as expected."""
+    try:
+        return work()
+    except Exception:
+        return otherwise
+
+
+def _place(thread: Optional[int]) -> int:
+    """Return a number for where a thread stands: another one once it runs on."""
+    frame, place = sys._current_frames().get(thread or 0), 0
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            break
+        place = hash((place, id(frame.f_code), frame.f_lasti))
+        frame = frame.f_back
+    return place
+
+
+def _distributed() -> Any:
+    """Return torch.distributed where a process group is there, else None."""
+    distributed = sys.modules.get("torch.distributed")
+    return (
+        distributed if distributed is not None and distributed.is_available() and distributed.is_initialized() else None
+    )
+
+
+def _rank() -> int:
+    distributed = _distributed()
+    told = distributed.get_rank() if distributed is not None else os.environ.get("RANK", "0")
+    rank: int = _guarded(lambda: max(0, int(told)), 0)
+    return rank
+
+
+def _groups() -> list[GroupProgress]:
+    """Return how far this rank is in each of its process groups, as the Flight Recorder has it, else as the groups count."""
+    distributed = _distributed()
+    if distributed is None:
+        return []
+    world = distributed.distributed_c10d._world
+    sizes = {world.pg_names[group]: len(members) for group, members in dict(world.pg_group_ranks).items()}
+    status = _guarded(_status, {})
+    if status:
+        return list(_of_status(status, sizes))
+    return [
+        GroupProgress(world.pg_names[group], size, group._get_sequence_number_for_group(), -1)
+        for group, size in ((group, sizes[world.pg_names[group]]) for group in dict(world.pg_map))
+    ]
+
+
+def _of_status(status: dict[str, Any], sizes: dict[str, int]) -> Iterator[GroupProgress]:
+    for name, told in status.items():
+        enqueued, completed = told.get("last_enqueued_collective", -1), told.get("last_completed_collective", -1)
+        yield GroupProgress(name, sizes.get(name, 0), int(enqueued), int(completed))
+
+
+def _status() -> dict[str, Any]:
+    told = pickle.loads(_dump_call()(includeCollectives=False, includeStackTraces=False, onlyActive=False))
+    status: dict[str, Any] = told["pg_status"]
+    return status
+
+
+def _recorded() -> bytes:
+    """Return the Flight Recorder's dump of this process, empty where it has recorded nothing."""
+    dump: bytes = _dump_call()()
+    return dump
+
+
+def _dump_call() -> Any:
+    from torch._C import _distributed_c10d as recorder
+
+    return getattr(recorder, "_dump_fr_trace", None) or getattr(recorder, "_dump_nccl_trace")  # noqa: B009 - of older torch

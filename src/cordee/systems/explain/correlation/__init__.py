@@ -1,0 +1,1 @@
+"""What moved with the time of a step: which metrics of which devices, how strongly, how long before or after."""

@@ -1,0 +1,69 @@
+"""Hangs, in a run's report: who was to blame, and where all ranks stood."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from cordee.core.draw.clean import clean
+from cordee.core.draw.pages import page_environment
+from cordee.core.errors import UsageError
+from cordee.core.findings import Finding
+from cordee.systems.explain.hang.evidence import hang_numbers, read_hang
+from cordee.systems.explain.hang.views import HangView
+from cordee.telemetry.shown.section import Reported, Section
+
+_WIDE, _MOST_HANGS, _MOST_LINES = 80, 5, 200
+
+
+class HangSection(Section):
+    """The last hangs of the run; nothing where none was seen."""
+
+    name, key, place = "hangs", "hangs", "phases"
+
+    def __init__(self, reported: Reported) -> None:
+        super().__init__(reported)
+        root = reported.run.folder.root
+        self._views = []
+        for number in hang_numbers(root)[-_MOST_HANGS:]:
+            try:
+                self._views.append(HangView(read_hang(root, number)))
+            except UsageError:
+                continue
+
+    def _causes(self, number: int) -> list[Finding]:
+        findings = self.reported.state.findings
+        return [
+            one
+            for one in findings
+            if one.rule.startswith("hang-") and isinstance(one.evidence, dict) and one.evidence.get("hang") == number
+        ]
+
+    def document(self) -> Any:
+        return [
+            {**view.stacks_document(), "causes": [one.document() for one in self._causes(view.hang.number)]}
+            for view in self._views
+        ] or None
+
+    def lines(self) -> list[str]:
+        found = []
+        for view in self._views:
+            told = [f"{one.text}\n  next: {one.next}" for one in self._causes(view.hang.number)]
+            for line in [*told, *list(view.stacks_lines())[:_MOST_LINES]]:
+                for part in clean(line).splitlines():
+                    indent = " " * (len(part) - len(part.lstrip()) + 4)
+                    found += textwrap.wrap(part, _WIDE, subsequent_indent=indent, drop_whitespace=True) or [""]
+        return ["Hangs", *found] if found else []
+
+    def html(self) -> str:
+        if not self._views:
+            return ""
+        hangs = [
+            {
+                "number": view.hang.number,
+                "causes": self._causes(view.hang.number),
+                "stacks": "\n".join(clean(line) for line in list(view.stacks_lines())[:_MOST_LINES]),
+            }
+            for view in self._views
+        ]
+        return page_environment(__name__.rpartition(".")[0]).get_template("report.html.j2").render(hangs=hangs)

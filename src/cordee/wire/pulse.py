@@ -1,0 +1,205 @@
+"""What a rank's interpreter shows of itself, once a second, in a small memory-mapped file that its agent reads.
+
+The rank writes its words, each as one aligned 64-bit store, and a table of its process groups between two increments of a
+sequence word; the agent writes one word, by which it asks for the Flight Recorder's dump. A reader trusts nothing in it.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import tempfile
+import zlib
+from typing import Any, NamedTuple, Optional, Sequence
+
+from cordee.machine.opening import regular
+
+MAGIC = int.from_bytes(b"pulse\0\r\n", "little")
+VERSION = 1
+PULSE_BYTES = 8192
+SUFFIX, DUMP, STACKS = ".pulse", ".flight", ".stacks"
+MOST_GROUPS = 64
+# Words, as indices of 64-bit words; the agent's one shares no cache line with the rank's.
+_MAGIC, _VERSION, _PID, _RANK, _SIGNAL, _FLAGS = range(6)
+_BEATS, _BEAT_NS, _OPTIMIZER_STEPS, _MOVES, _DUMPED, _SEQUENCE, _TABLE_BYTES, _TABLE_CRC = range(8, 16)
+_ASKED = 24
+_TABLE = 512
+_WORD = struct.Struct("<Q")
+_ELASTIC = 1
+_TRIES = 5
+
+
+class GroupProgress(NamedTuple):
+    """A process group as one rank sees it: the last collective that it has called, and the last that has ended (-1: none)."""
+
+    name: str
+    size: int
+    enqueued: int
+    completed: int
+
+
+class Pulse(NamedTuple):
+    """What one process of a rank showed last.
+
+    Attributes:
+        pid: its own, in its PID namespace.
+        rank: as torch.distributed or its environment has it.
+        signal: what makes it write its stacks; 0: nothing does.
+        elastic: whether an elastic launcher started it as a worker.
+        beats: how often its thread has run; beat_ns: when, CLOCK_MONOTONIC.
+        optimizer_steps: of all optimizers.
+        moves: how often its main thread stood elsewhere than the time before.
+        dumped: the last number by which it was asked for a dump and has written one.
+    """
+
+    pid: int
+    rank: int
+    signal: int
+    elastic: bool
+    beats: int
+    beat_ns: int
+    optimizer_steps: int
+    moves: int
+    dumped: int
+    groups: tuple[GroupProgress, ...]
+
+
+class _MappedPulse:
+    def __init__(self, descriptor: int, path: str) -> None:
+        self.path = path
+        try:
+            self._map = mmap.mmap(descriptor, PULSE_BYTES)
+        finally:
+            os.close(descriptor)
+        self._view = memoryview(self._map)
+        self._words = self._view.cast("Q")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._words.release()
+        self._view.release()
+        self._map.close()
+
+
+class PulseWriter(_MappedPulse):
+    """The rank's end; the file appears under its name once it is whole.
+
+    Args:
+        folder: where agent and ranks leave files for each other.
+        attempt: of the run.
+        elastic: whether an elastic launcher started this process.
+
+    Attributes:
+        path: of the file; the dump and the stacks lie beside it, with another ending.
+
+    Raises:
+        OSError: the folder is missing or full.
+    """
+
+    def __init__(self, folder: str, attempt: str, elastic: bool) -> None:
+        descriptor, hidden = tempfile.mkstemp(prefix=".", dir=folder)
+        try:
+            os.posix_fallocate(descriptor, 0, PULSE_BYTES)
+        except OSError:
+            os.close(descriptor)
+            os.unlink(hidden)
+            raise
+        stem = f"{attempt}-{os.path.basename(hidden)[1:]}-{os.getpid()}"
+        super().__init__(descriptor, os.path.join(folder, stem + SUFFIX))
+        words = self._words
+        words[_VERSION], words[_PID], words[_FLAGS] = VERSION, os.getpid(), _ELASTIC if elastic else 0
+        words[_MAGIC] = MAGIC
+        os.rename(hidden, self.path)
+
+    @property
+    def asked(self) -> int:
+        """The number of the dump that the agent asks for; 0 before the first."""
+        return self._words[_ASKED]
+
+    def answers_to(self, number: int) -> None:
+        """Say by which signal this process writes its stacks."""
+        self._words[_SIGNAL] = number
+
+    def dumped(self, asked: int) -> None:
+        """Say that the dump that was asked for lies there."""
+        self._words[_DUMPED] = asked
+
+    def beat(self, at_ns: int, rank: int, optimizer_steps: int, moves: int, groups: Sequence[GroupProgress]) -> None:
+        """Show how far the rank is."""
+        table = json.dumps(groups[:MOST_GROUPS], separators=(",", ":")).encode()
+        if len(table) > PULSE_BYTES - _TABLE:
+            table = b"[]"
+        words = self._words
+        words[_SEQUENCE] += 1
+        self._view[_TABLE : _TABLE + len(table)] = table
+        words[_TABLE_BYTES], words[_TABLE_CRC] = len(table), zlib.crc32(table)
+        words[_SEQUENCE] += 1
+        words[_RANK], words[_OPTIMIZER_STEPS], words[_MOVES] = rank, optimizer_steps, moves
+        words[_BEAT_NS] = at_ns
+        words[_BEATS] += 1
+
+
+class PulseReader(_MappedPulse):
+    """The agent's end. Nothing that a rank writes makes a method raise.
+
+    Raises:
+        OSError: the file cannot be opened.
+        ValueError: it is no pulse of this version.
+    """
+
+    def __init__(self, path: str) -> None:
+        descriptor = regular(path, os.O_RDWR)
+        if os.fstat(descriptor).st_size != PULSE_BYTES:
+            os.close(descriptor)
+            raise ValueError(f"{path} is no pulse")
+        super().__init__(descriptor, path)
+        if (self._words[_MAGIC], self._words[_VERSION]) != (MAGIC, VERSION):
+            self.close()
+            raise ValueError(f"{path} is no pulse of version {VERSION}")
+
+    def read(self) -> Pulse:
+        """Return what the process showed last; no groups where its table is not whole."""
+        words = self._words
+        return Pulse(
+            words[_PID],
+            words[_RANK],
+            words[_SIGNAL],
+            bool(words[_FLAGS] & _ELASTIC),
+            words[_BEATS],
+            words[_BEAT_NS],
+            words[_OPTIMIZER_STEPS],
+            words[_MOVES],
+            words[_DUMPED],
+            self._groups(),
+        )
+
+    def ask(self, number: int) -> None:
+        """Ask for the Flight Recorder's dump."""
+        self._words[_ASKED] = number
+
+    def _groups(self) -> tuple[GroupProgress, ...]:
+        words = self._words
+        for _ in range(_TRIES):
+            before, length, crc = words[_SEQUENCE], words[_TABLE_BYTES], words[_TABLE_CRC]
+            table = bytes(self._view[_TABLE : _TABLE + min(length, PULSE_BYTES - _TABLE)])
+            if before % 2 == 0 and words[_SEQUENCE] == before and zlib.crc32(table) == crc:
+                return _read_groups(table)
+        return ()
+
+
+def _read_groups(table: bytes) -> tuple[GroupProgress, ...]:
+    try:
+        rows = json.loads(table or b"[]")
+    except ValueError:
+        return ()
+    found = [_read_group(row) for row in rows[:MOST_GROUPS]] if isinstance(rows, list) else []
+    return tuple(group for group in found if group is not None)
+
+
+def _read_group(row: Any) -> Optional[GroupProgress]:
+    kinds = (str, int, int, int)
+    if isinstance(row, list) and [type(value) for value in row] == list(kinds):
+        return GroupProgress(row[0][:100], *row[1:])
+    return None

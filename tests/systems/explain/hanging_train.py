@@ -1,0 +1,76 @@
+"""A plain training, as somebody wrote it who has never heard of Cordée: `hanging_train.py KIND [STEPS]`.
+
+Its last rank hangs at step 6 in the way that is asked for, unless it went on from a checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+HANGS_AT = 6
+
+
+def hang(kind: str, rank: int) -> None:
+    """Do not go on, in one way or another."""
+    if kind == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif kind == "loop":
+        re.match(r"(a+)+$", "a" * 60 + "b")  # for hours, in C, with the interpreter's lock
+    elif kind == "fifo":
+        os.mkfifo(f"answers-{rank}")
+        Path(f"answers-{rank}").read_text()
+    elif kind == "collective":
+        dist.broadcast(torch.ones(1000), 0)
+    elif kind == "leave":
+        os._exit(0)
+    elif kind == "sleep":
+        time.sleep(3600)
+
+
+def train(kind: str, steps: int, resumed: bool) -> None:
+    """Make the steps, and save every third."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(1)
+    model = torch.nn.Linear(100, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    first = 0
+    if os.path.exists("saved.pt"):
+        first, weights = torch.load("saved.pt")
+        model.load_state_dict(weights)
+    for step in range(first, steps):
+        optimizer.zero_grad()
+        model(torch.ones(4, 100)).sum().backward()
+        odd = step == HANGS_AT and rank == world - 1 and not resumed
+        if odd and kind != "skip":
+            hang(kind, rank)
+        if not (odd and kind == "skip"):
+            dist.all_reduce(model.weight.grad)
+        optimizer.step()
+        time.sleep(0.1)
+        if rank == 0 and step % 3 == 2:
+            torch.save((step + 1, model.state_dict()), "saved.tmp")
+            os.rename("saved.tmp", "saved.pt")
+    print(f"rank {rank} made steps {first} to {steps - 1}", flush=True)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    resumed = os.path.exists("saved.pt") and os.path.exists("hung")
+    dist.init_process_group("gloo")
+    dist.barrier()
+    if dist.get_rank() == 0:
+        Path("hung").touch()
+    train(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20, resumed)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
