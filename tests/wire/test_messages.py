@@ -70,6 +70,10 @@ GOLDEN = {
             (messages.StopRequest(2), {"t": "stop_request", "attempt": 2}),
             (messages.StopAt(2, 100), {"t": "stop_at", "attempt": 2, "step": 100}),
             (
+                messages.Gather("hang-1", 2, 15.0),
+                {"t": "gather", "id": "hang-1", "attempt": 2, "deadline_s": 15.0},
+            ),
+            (
                 messages.Shell("shell-1", ("ls", "-l"), None, 24, 80),
                 {"t": "shell", "id": "shell-1", "argv": ["ls", "-l"], "term": None, "rows": 24, "columns": 80},
             ),
@@ -165,6 +169,10 @@ GOLDEN = {
                     log=messages.LogFile("n1-1.log", 4096),
                     lost_samples=2,
                     troubles=("no room",),
+                    stands=(
+                        messages.RankStand(4, 65.5, 60.0, 1.25, True, "silent"),
+                        messages.RankStand(5, 7, 7, None, False, ""),
+                    ),
                 ),
                 {
                     "t": "telemetry",
@@ -195,8 +203,14 @@ GOLDEN = {
                     "log": ["n1-1.log", 4096],
                     "lost_samples": 2,
                     "troubles": ["no room"],
+                    "stands": [[4, 65.5, 60.0, 1.25, True, "silent"], [5, 7, 7, None, False, ""]],
                 },
             ),
+            (
+                messages.Gathered("hang-1", "rank-4.json", True),
+                {"t": "gathered", "id": "hang-1", "name": "rank-4.json", "last": True},
+            ),
+            (messages.Gathered("hang-1", text="no stacks"), {"t": "gathered", "id": "hang-1", "text": "no stacks"}),
             (messages.ShellOutput("shell-1"), {"t": "shell_output", "id": "shell-1"}),
             (
                 messages.ShellExit("shell-1", 3, "it ended"),

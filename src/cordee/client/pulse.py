@@ -21,6 +21,7 @@ FOLDER = "CORDEE_PULSE"
 _EVERY_S = 1.0
 _MOST_FRAMES = 64
 _MOST_AT_END_S = 5.0
+_RING = 2000  # collectives, which is torch's own number where the recorder is on
 # Real-time signals that nobody is known to use, from the last downwards.
 _SIGNALS = tuple(range(signal.SIGRTMAX - 3, signal.SIGRTMAX - 9, -1))
 _started = False
@@ -33,7 +34,18 @@ def begin() -> None:
     if _started or not folder or _is_worker():
         return
     _started = True
+    _guarded(_have_recorded, None)
     threading.Thread(target=_run, args=(folder,), name="cordee-pulse", daemon=True).start()
+
+
+def _have_recorded() -> None:
+    """Have the Flight Recorder on, as it is by itself in newer versions of torch, unless the user has said how long its ring is."""
+    import torch
+
+    version = tuple(map(int, torch.__version__.split(".")[:2]))
+    name = "TORCH_FR_BUFFER_SIZE" if version >= (2, 9) else "TORCH_NCCL_TRACE_BUFFER_SIZE"
+    if not any(known in os.environ for known in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")):
+        os.environ[name] = str(_RING)
 
 
 def _is_worker() -> bool:

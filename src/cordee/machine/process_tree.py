@@ -120,6 +120,21 @@ def near_processes(apart: Collection[int]) -> dict[int, Process]:
     return found
 
 
+def tree_of(root: int) -> dict[int, Process]:
+    """Return a process and all below it, by pid; nothing when it is gone."""
+    if not lists_children():
+        table = all_processes()
+        return {pid: table[pid] for pid in {root} | descendants([root], table) if pid in table}
+    found: dict[int, Process] = {}
+    pending = [root]
+    while pending:
+        process = read_process(pending.pop())
+        if process is not None:
+            found[process.pid] = process
+            pending += children_of(process.pid) - found.keys()
+    return found
+
+
 def marker_of(pid: int) -> Optional[str]:
     """Return the task marker in a process's environment, or None."""
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee import wire
-from cordee.control.agent.companions import Companions
+from cordee.control.agent.companions import CompanionHost, Companions
 from cordee.control.agent.enclosure import AgentSurroundings, enclosure_of
 from cordee.control.agent.machine import NodeTasks, in_words_of_hello
 from cordee.control.agent.node_log import NodeLog
@@ -80,6 +80,7 @@ class Agent:
         self._slots = machine.slots()
         self._present = Present()
         self._log = NodeLog(folder.logs, node, machine, self._pause_output)
+        self._companions = Companions(plan, node)
         self._reporting = Reporting(
             plan,
             folder,
@@ -92,6 +93,7 @@ class Agent:
             self._uplink,
             self._troubles,
             self._present.pids,
+            self._companions.stands,
         )
         self._seeking = self._make_seeking(plan)
         self._orders = self._make_orders(plan)
@@ -110,7 +112,7 @@ class Agent:
         self._enclosure = enclosure = enclosure_of(around)
         environment = RankEnvironment(base_environment(os.environ, plan.step.tasks, enclosure))
         slots = self._slots
-        self._companions = companions = Companions(plan, self._node)
+        companions = self._companions
         metrics = self._reporting.offered.environment
 
         def offer(env: dict[str, str], rank: int) -> dict[str, str]:
@@ -127,6 +129,16 @@ class Agent:
         )
         about = {"CORDEE_RUN_ID": plan.run, "CORDEE_RUN_DIR": str(self._folder.root), "CORDEE_NODE": self._node}
         self._shells = NodeShells(watched, uplink, lambda: {**environment.now, **about}, enclosure)
+        present = self._present
+        lent = CompanionHost(
+            lambda: present.number,
+            present.pids,
+            lambda: channels.steps(present.number),
+            lambda: channels.folder,
+            self._folder.node_zip,
+            watched,
+            uplink,
+        )
         handlers: Handlers = {
             Lease: uplink.renew,
             Bye: self._bye,
@@ -135,6 +147,7 @@ class Agent:
             **self._preparation.handlers,
             **self._attempts.handlers,
             **self._shells.handlers,
+            **companions.attach(lent),
         }
         return OrderTaker(uplink, self._troubles, self._welcome, handlers)
 
@@ -145,6 +158,7 @@ class Agent:
         reporting = asyncio.ensure_future(self._reporting.run(lambda: self._present.number))
         lease = asyncio.ensure_future(self._watch_lease())
         late = asyncio.ensure_future(self._hear_late())
+        looking = asyncio.ensure_future(self._companions.run(self._troubles))
         self._machine.tidy()
         self._reporting.start()
         code = 0
@@ -155,6 +169,7 @@ class Agent:
             reporting.cancel()
             lease.cancel()
             late.cancel()
+            looking.cancel()
             await self._attempts.end()
             await self._enclosure.close()
             await self._companions.close()

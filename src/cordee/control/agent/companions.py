@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Callable, Mapping, NamedTuple
+
+from cordee.control.agent.orders import Handlers
+from cordee.control.agent.troubles import NodeTroubles, words_of
+from cordee.control.agent.uplink import Uplink
+from cordee.core.clock import monotonic
 from cordee.core.parts import load
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.runs.plan import RunPlan
+from cordee.wire.messages import RankStand
 
 # In `node_parts` of the plan, before the name of a system.
 PORT = "companion/"
+_LOOK_EVERY_S = 1.0
+
+
+class CompanionHost(NamedTuple):
+    """What the agent lends its companions.
+
+    Attributes:
+        attempt: returns the number of the attempt that this node has ranks of, 0 where there is none.
+        pids: returns the main pid of each rank that runs.
+        steps: returns the last step of each rank that says it.
+        folder: returns the folder in which the agent and its ranks leave files for each other, in this node's memory.
+        node_zip: on PYTHONPATH, what a module of the node side is run with.
+        watched: starts processes.
+        uplink: takes messages for the supervisor.
+    """
+
+    attempt: Callable[[], int]
+    pids: Callable[[], Mapping[int, int]]
+    steps: Callable[[], Mapping[int, int]]
+    folder: Callable[[], Path]
+    node_zip: Path
+    watched: WatchedTasks
+    uplink: Uplink
 
 
 class Companion:
@@ -20,9 +53,20 @@ class Companion:
     def __init__(self, plan: RunPlan, node: str) -> None:
         self.plan, self.node = plan, node
 
+    def attach(self, host: CompanionHost) -> Handlers:
+        """Take what the agent lends, once and before all else; return who takes which orders of the supervisor."""
+        return {}
+
     def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
         """Return the environment of a rank that is about to start, with what the system adds to it."""
         return env
+
+    def look(self, now: float) -> None:
+        """Called every second; `now` is the loop's time."""
+
+    def stands(self) -> tuple[RankStand, ...]:
+        """Return which ranks have not gone on for some seconds, as the last look has seen them."""
+        return ()
 
     async def close(self) -> None:
         """The agent ends."""
@@ -39,11 +83,29 @@ class Companions:
         parts = (part for port, part in sorted(plan.node_parts.items()) if port.startswith(PORT))
         self._all: list[Companion] = [load(part)(plan, node) for part in parts]
 
+    def attach(self, host: CompanionHost) -> Handlers:
+        """Lend all of them what the agent has; return who takes which orders."""
+        return {order: take for companion in self._all for order, take in companion.attach(host).items()}
+
     def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
         """Return the environment of a rank with what all of them add."""
         for companion in self._all:
             env = companion.environment(env, rank)
         return env
+
+    def stands(self) -> tuple[RankStand, ...]:
+        """Return which ranks have not gone on for some seconds."""
+        return tuple(stand for companion in self._all for stand in companion.stands())
+
+    async def run(self, troubles: NodeTroubles) -> None:
+        """Have all of them look every second, for ever; what fails is told."""
+        while self._all:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            for companion in self._all:
+                try:
+                    companion.look(monotonic())
+                except Exception as error:  # whatever it is: the others look on
+                    troubles.tell(f"what runs beside the ranks of this node has failed: {words_of(error)}")
 
     async def close(self) -> None:
         """The agent ends."""

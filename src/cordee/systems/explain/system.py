@@ -6,6 +6,8 @@ from cordee.core.registry import System
 
 SYSTEM = System(
     name="explain",
+    always=True,
+    node_parts={"companion/explain": "cordee.systems.explain.node.companion:StandWatch"},
     report="cordee.systems.explain.report:SECTIONS",
     routes="cordee.systems.explain.topology.routes:router",
 )

@@ -177,6 +177,14 @@ class RankChannels:
         records.append(self._names.news())
         return b"".join(records), cursors, steps
 
+    def steps(self, attempt: int) -> dict[int, int]:
+        """Return the last step of each running rank of an attempt that has said one."""
+        return {
+            rank: reader.step
+            for (of_attempt, rank), reader in self._open.items()
+            if of_attempt == attempt and (of_attempt, rank) not in self._closed and reader.step is not None
+        }
+
     @property
     def unread_bytes(self) -> int:
         """What ranks have said that `read` has not returned yet."""

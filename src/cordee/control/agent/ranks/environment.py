@@ -49,6 +49,7 @@ _STALE = frozenset(
         "SLURM_DISTRIBUTION",
         "CORDEE_CHANNEL",
         "CORDEE_ADAPTERS",
+        "CORDEE_PULSE",
         "CORDEE_RESUME_FROM",
     ]
 )

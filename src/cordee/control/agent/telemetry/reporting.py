@@ -24,7 +24,7 @@ from cordee.machine.task_callbacks import WatchedTasks
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan
 from cordee.telemetry.node.metrics.side import OfferedMetrics
-from cordee.wire.messages import Ack
+from cordee.wire.messages import Ack, RankStand
 
 
 class Reporting:
@@ -40,6 +40,7 @@ class Reporting:
         uplink: where it is told.
         troubles: told along; gets those of the measuring itself.
         pids: returns the main pid of each rank that runs.
+        stands: returns which ranks have not gone on for some seconds.
 
     Attributes:
         offered: what ranks are told of the receiver of their metrics.
@@ -58,6 +59,7 @@ class Reporting:
         uplink: Uplink,
         troubles: NodeTroubles,
         pids: Callable[[], dict[int, int]],
+        stands: Callable[[], tuple[RankStand, ...]],
     ) -> None:
         self._step, sampling = plan.step, plan.sampling
         self._interval_s = sampling.interval_s
@@ -67,7 +69,8 @@ class Reporting:
         sharing = 1 if apart else self._step.request.nodes
         self._about = RankFacts(channels.folder / "ranks.json")
         samplers = machine.samplers(node, pids, sampling, sharing)
-        self._telemetry = NodeTelemetry(node, channels, pids, sampling, samplers, self._about.facts, troubles.texts)
+        told = self._about.facts, troubles.texts, stands
+        self._telemetry = NodeTelemetry(node, channels, pids, sampling, samplers, *told)
         path, add = self._about.path, self._telemetry.add
         self._gpus = GpuSampling(watched, node, sampling, self._step, folder.node_zip, path, slots, add)
         self.offered = OfferedMetrics(watched, node, plan.metrics, folder.node_zip, path, add)

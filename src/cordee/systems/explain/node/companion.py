@@ -1,0 +1,140 @@
+"""Beside the ranks of a node: which of them do not go on, and, when the supervisor asks, what shows where they stand."""
+
+from __future__ import annotations
+
+from typing import Any, Hashable, Optional
+
+from cordee.client.pulse import FOLDER
+from cordee.control.agent.companions import Companion, CompanionHost
+from cordee.control.agent.orders import Handlers
+from cordee.core.clock import unix_s
+from cordee.runs.plan import RunPlan
+from cordee.systems.explain.node.activity import RankActivity
+from cordee.systems.explain.node.gathering import Gathering
+from cordee.systems.explain.node.motion import RankMotion
+from cordee.systems.explain.node.pulses import SILENT_S, NodePulses, RankProcess
+from cordee.wire.messages import Gather, RankStand
+
+STANDS_S = 5.0
+# A rank that has gone on since is not looked at more closely.
+_LOOK_CLOSER_S = 2.0
+# The loop itself was late by more than this: the machine was paused, or it is so busy that ranks are late as well.
+_LATE_S = 3.0
+_STOPPED = ("T", "t")
+
+
+class _Watched:
+    """One rank: how far it is, and what its processes do."""
+
+    def __init__(self, rank: int, root: int, now: float) -> None:
+        self.root = root
+        self.motion, self.activity = RankMotion(rank, now), RankActivity(root)
+
+
+class StandWatch(Companion):
+    """Looks every second at how far the ranks are; see Companion. Nothing is watched where `[hang]` says so."""
+
+    def __init__(self, plan: RunPlan, node: str) -> None:
+        super().__init__(plan, node)
+        self._wanted = bool(plan.step.systems.get("explain", {}).get("enabled", True))
+        self._host: Optional[CompanionHost] = None
+        self._attempt, self._began_at = 0, unix_s()
+        self._pulses: Optional[NodePulses] = None
+        self._ranks: dict[int, _Watched] = {}
+        self._looked_at: Optional[float] = None
+        self._stands: tuple[RankStand, ...] = ()
+
+    def attach(self, host: CompanionHost) -> Handlers:
+        self._host = host
+        gathering = Gathering(self.plan, self.node, host, self._about)
+        return {Gather: gathering.begin}
+
+    def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
+        if not self._wanted or self._host is None:
+            return env
+        return {**env, FOLDER: str(self._host.folder())}
+
+    def look(self, now: float) -> None:
+        if self._host is None or not self._wanted:
+            return
+        late_s = now - self._looked_at if self._looked_at is not None else 0.0
+        self._looked_at = now
+        attempt, roots = self._host.attempt(), self._host.pids()
+        if attempt != self._attempt or self._pulses is None:
+            self._begin(attempt)
+        assert self._pulses is not None
+        self._pulses.look(roots, now)
+        self._ranks = {rank: watched for rank, watched in self._ranks.items() if roots.get(rank) == watched.root}
+        steps = self._host.steps()
+        for rank, root in roots.items():
+            watched = self._ranks.setdefault(rank, _Watched(rank, root, now))
+            processes = self._pulses.of_rank(rank)
+            if late_s > _LATE_S:
+                watched.motion.unseen(late_s)
+                for process in processes:
+                    process.unseen(late_s)
+            _look(watched, processes, steps.get(rank), now)
+        stands = (watched.motion.stand(now) for watched in self._ranks.values())
+        self._stands = tuple(stand for stand in stands if stand.stands_s >= STANDS_S)
+
+    def stands(self) -> tuple[RankStand, ...]:
+        return self._stands
+
+    async def close(self) -> None:
+        if self._pulses is not None:
+            self._pulses.close()
+
+    def _begin(self, attempt: int) -> None:
+        assert self._host is not None
+        if self._pulses is not None:
+            self._pulses.close()
+        self._attempt, self._ranks, self._began_at = attempt, {}, unix_s()
+        self._pulses = NodePulses(self._host.folder(), attempt)
+
+    def _about(self) -> tuple[float, list[dict[str, Any]]]:
+        """Return since when there is what is known of the ranks: one document for each process that has a rank."""
+        if self._host is None or self._pulses is None or self._looked_at is None:
+            return self._began_at, []
+        steps, found = self._host.steps(), []
+        for rank, watched in self._ranks.items():
+            stand = watched.motion.stand(self._looked_at)._asdict()
+            shared = {**stand, "step": steps.get(rank), "launched_as": rank}
+            told: dict[int, RankProcess] = {}
+            for process in sorted(self._pulses.of_rank(rank), key=_weight):
+                told[process.pulse.rank if process.pulse.elastic else rank] = process
+            for own, process in told.items():
+                age = round(process.beat_age_s(self._looked_at), 1)
+                about = {"rank": own, "pid": process.pid, "pulse": process.path, "beat_age_s": age}
+                found.append({**shared, **about})
+            if not told:
+                found.append({**shared, "pid": watched.root, "pulse": None, "beat_age_s": None})
+        return self._began_at, found
+
+
+def _look(watched: _Watched, processes: list[RankProcess], step: Optional[int], now: float) -> None:
+    """Look whether a rank has gone on since the last look, and if not, whether it did anything else."""
+    motion = watched.motion
+    moved = [process.look(now) for process in processes]
+    marks: dict[Hashable, int] = {kind: mark for process in processes for kind, mark in process.marks()}
+    if step is not None:
+        marks["step"] = step + 1
+    motion.reached(marks, now)
+    stand = motion.stand(now)
+    motion.why = ""
+    if motion.began and stand.stands_s < _LOOK_CLOSER_S:
+        watched.activity.forget()
+        return
+    apart = {watched.root, *(process.pid for process in processes)} if processes else set()
+    if watched.activity.look(apart) or any(moved):
+        motion.was_active(now)
+    tree = watched.activity.tree
+    states = [tree[pid].state for pid in (apart or tree) if pid in tree]
+    if any(state in _STOPPED for state in states):
+        motion.why = "stopped"
+    elif any(process.beat_age_s(now) > SILENT_S for process in processes):
+        motion.why = "silent"
+
+
+def _weight(process: RankProcess) -> tuple[int, int, int]:
+    """Return what tells the process that trains from others of the same rank that have imported torch too."""
+    return len(process.pulse.groups), process.pulse.optimizer_steps, process.pulse.beats

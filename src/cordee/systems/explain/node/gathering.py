@@ -1,0 +1,104 @@
+"""What shows where the ranks of a node stand, asked by the supervisor, collected by a process apart, and told in parts.
+
+What is looked at may hang whoever looks, as a file system does: the agent only passes on what the collecting process prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Any, Callable, Optional
+
+from cordee.control.agent.companions import CompanionHost
+from cordee.machine.starting import module_argv
+from cordee.machine.tasks import STDOUT, Task, TaskExit
+from cordee.runs.plan import RunPlan
+from cordee.systems.explain.node.parts import PartReader
+from cordee.wire.messages import Gather, Gathered
+
+_MOST_ON_ITS_WAY = 4 << 20
+_LOOK_AGAIN_S = 0.02
+
+
+class Gathering:
+    """Does what `Gather` orders, one at a time; the same one is done again only for another session.
+
+    Args:
+        plan: the run's.
+        node: the node's name.
+        host: what the agent lends.
+        about: returns when the attempt began, in UTC seconds, and what is known of the processes of its ranks.
+    """
+
+    def __init__(
+        self, plan: RunPlan, node: str, host: CompanionHost, about: Callable[[], tuple[float, list[dict[str, Any]]]]
+    ) -> None:
+        self._plan, self._node, self._host, self._about = plan, node, host, about
+        self._done: Optional[tuple[str, str]] = None
+        self._task = ""
+        self._count = 0
+
+    def begin(self, order: Gather, body: bytes) -> None:
+        """Start to collect, unless it is done already or at work."""
+        asked = (self._host.uplink.identifier, order.id)
+        if asked == self._done:
+            return
+        self._done = asked
+        tasks = self._host.watched.tasks
+        if self._task:
+            tasks.hang_up(self._task)
+        tell, reader = self._host.uplink.teller(), PartReader()
+        if order.attempt != self._host.attempt():
+            tell(Gathered(order.id, text=f"attempt {order.attempt} has no ranks on {self._node}"))
+            return
+        self._count += 1
+        self._task = name = f"gather-{self._count}"
+
+        def printed(stream: int, data: bytes) -> None:
+            if stream != STDOUT:
+                return
+            for part, content in reader.read(data):
+                tell(Gathered(order.id, part.name, part.last, part.text), content)
+            self._slow_down(name)
+
+        def finished(ended: TaskExit) -> None:
+            if self._task == name:
+                self._task = ""
+            if not reader.over:
+                how = ended.text or f"{ended.reason}, code {ended.code}, signal {ended.signal}"
+                tell(Gathered(order.id, text=f"collecting on {self._node} has ended early: {how}"))
+
+        began_at, ranks = self._about()
+        asked_for = {
+            "node": self._node,
+            "attempt": order.attempt,
+            "deadline_s": order.deadline_s,
+            "places": self._places(),
+            "began_at": began_at,
+            "ranks": ranks,
+        }
+        task = Task(
+            name,
+            tuple(module_argv("cordee.systems.explain.node.collect")),
+            dict(os.environ, PYTHONPATH=str(self._host.node_zip)),
+            "/",
+            deadline_s=order.deadline_s,
+            group="gather",
+            stdin=json.dumps(asked_for).encode(),
+        )
+        self._host.watched.run_task(task, finished, output=printed)
+
+    def _places(self) -> list[str]:
+        """Return paths on the file systems that the run is known to use."""
+        plan, places = self._plan, (self._plan.step.checkpoint.path, os.environ.get("TMPDIR", ""))
+        return [path for path in (plan.folder, plan.workdir, plan.job_folder, *places, "/tmp", "/dev/shm") if path]
+
+    def _slow_down(self, task: str) -> None:
+        """Read no more of what is collected while much of it has not arrived."""
+        tasks = self._host.watched.tasks
+        if self._host.uplink.unacknowledged_bytes > _MOST_ON_ITS_WAY:
+            tasks.pause_one(task, True)
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._slow_down, task)
+        else:
+            tasks.pause_one(task, False)
