@@ -82,7 +82,8 @@ def rank_of(kind: str, rank: int, folder: Path) -> None:
 
 
 def main(folder: Path, kinds: list[str]) -> None:
-    import torch.distributed  # once, before ranks are forked
+    import torch._inductor  # once, before ranks are forked: the recorder imports it for its first dump
+    import torch.distributed
 
     assert torch.distributed.is_gloo_available()
     children = {}
