@@ -156,6 +156,18 @@ class RestartTable(Document):
     backoff: Duration = 1.0
 
 
+class HangTable(Document):
+    """`[hang]`: what is done when no rank goes on.
+
+    `after`: how long all ranks must stand; `auto`: ten times a step, at least a minute. Until all have made a step it is ten
+    minutes at least, and where some do something else, as validating, five times as long and ten minutes at least.
+    """
+
+    enabled: bool = True
+    after: Literal["auto"] | Annotated[Duration, Field(ge=5)] = "auto"
+    action: Literal["report", "restart", "end"] = "report"
+
+
 class SamplingTable(Document):
     """`[sampling]`: how often nodes and ranks are measured, and by what GPUs are."""
 
@@ -250,6 +262,7 @@ class Job(Document):
     checkpoint: CheckpointTable | None = None
     restart: RestartTable = RestartTable.model_construct()
     sampling: SamplingTable = SamplingTable.model_construct()
+    hang: HangTable = HangTable.model_construct()
     metrics: MetricsTable = MetricsTable.model_construct()
     timeouts: TimeoutsTable = TimeoutsTable.model_construct()
     sweep: dict[str, Annotated[Any, BeforeValidator(_sweep_value)]] = Field(default_factory=dict)

@@ -181,7 +181,7 @@ class Sealer:
 
     async def _seal(self, *, final: bool) -> None:
         """Seal what is closed, or all of it; the journal says so before the parts go."""
-        output = await _document_side(
+        output = await document_side(
             "cordee.telemetry.store.seal", str(self._folder.root), *(["--final"] if final else [])
         )
         if output is None:
@@ -199,7 +199,7 @@ class Sealer:
         if until is not None:
             self._journal.append("sealed", until=float(until))
             await self._journal.durable()
-            await _document_side("cordee.telemetry.store.seal", str(self._folder.root), "--drop")
+            await document_side("cordee.telemetry.store.seal", str(self._folder.root), "--drop")
 
 
 def names_capped(text: str, values: int) -> Finding:
@@ -220,7 +220,7 @@ async def close(sealer: Sealer, folder: RunFolder, most_s: Optional[float]) -> N
 
     async def both() -> None:
         await sealer.finish()
-        await _document_side("cordee.cli", "report", str(folder.root))
+        await document_side("cordee.cli", "report", str(folder.root))
 
     try:
         await asyncio.wait_for(both(), most_s)
@@ -230,8 +230,8 @@ async def close(sealer: Sealer, folder: RunFolder, most_s: Optional[float]) -> N
         )
 
 
-async def _document_side(module: str, *arguments: str) -> Optional[bytes]:
-    """Run a module of the installed Cordée, not of the run's own copy; None when it is not there or failed."""
+async def document_side(module: str, *arguments: str, most_s: float = _LONGEST_S) -> Optional[bytes]:
+    """Run a module of the installed Cordée, not of the run's own copy; None when it is not there, failed, or took too long."""
     env = dict(os.environ)
     paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and not path.endswith("node.zip")]
     env.pop("PYTHONPATH", None)
@@ -246,9 +246,9 @@ async def _document_side(module: str, *arguments: str) -> Optional[bytes]:
         return None
     _keep_out_of_the_way(process.pid)
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), _LONGEST_S)
+        output, _ = await asyncio.wait_for(process.communicate(), most_s)
     except asyncio.TimeoutError:
-        say(f"cordee supervisor: {module} took longer than {_LONGEST_S:.0f} s")
+        say(f"cordee supervisor: {module} took longer than {most_s:.0f} s")
         return None
     finally:
         if process.returncode is None:

@@ -66,6 +66,7 @@ from cordee.control.supervisor.telemetry.sink import TelemetrySink
 from cordee.control.supervisor.timing.ticker import Ticker
 from cordee.control.supervisor.timing.time_limit import SegmentLimit
 from cordee.control.supervisor.troubles import SupervisorTroubles
+from cordee.control.supervisor.watchers import WatchedRun, Watchers
 from cordee.core.clock import monotonic
 from cordee.core.errors import EXIT_INTERNAL, CordeeError, OwnershipError
 from cordee.core.parts import load
@@ -104,7 +105,7 @@ class Supervisor:
         self.plan = read_plan(folder)
         step, timeouts = self.plan.step, self.plan.timeouts
         self.place = place or allocation_of(folder, self.plan)
-        self._refuse_a_second_job()
+        _refuse_a_second_job(folder, self.place)
         self.ownership = Ownership(folder.control / "epochs", self.place.owner_alive, self.place.identity, disk)
         self.epoch = self.ownership.claim()
         self.place.beat()
@@ -144,6 +145,10 @@ class Supervisor:
             self._prepared,
         )
         self.vetting: preparer.NodePreparer = self._part(preparer.PART)(allocation)
+        watched = WatchedRun(
+            *(self.plan, folder, self.nodes, self.journal, self.agents.order, lambda: self.run.attempt, self._happened)
+        )
+        self.watchers = Watchers(watched, self.troubles)
         parts = Parts(
             folder,
             self.place,
@@ -178,16 +183,6 @@ class Supervisor:
             CordeeError: it names none, or one that is not there.
         """
         return load(part_in(self.plan.node_parts, port))
-
-    def _refuse_a_second_job(self) -> None:
-        before = JournalFollower(self.folder, keep=False).read()
-        other = self.place.duplicate_of(before)
-        if before.ended and self.place.chains and not segments.ended_from_outside(before):
-            over = CordeeError(f"the run has {before.state} already", given=self.folder.id)
-            over.exit_code = 0 if before.state == "finished" else EXIT_ENDED
-            raise over
-        if other is not None:
-            raise OwnershipError(f"job {other} leads this run, not this one", given=self.folder.id)
 
     async def serve(self, begun: Callable[[], str] = str, ordered: Callable[[], object] = str) -> int:
         """Lead the run to the end of its segment.
@@ -226,6 +221,7 @@ class Supervisor:
             over = self._over.result()
             await self.ending.refuse_if_followed()
             self.ticker.ending = True
+            self.watchers.close()
             self.agents.happened(IsOver())
             attempt = self.run.attempt
             ended = await self.ending.end(over, self.segment, server, attempt.group if attempt else "")
@@ -297,7 +293,9 @@ class Supervisor:
 
     def _look_at_nodes(self) -> None:
         attempt = self.run.attempt
-        self.agents.happened(LookedAt(monotonic(), attempt.living if attempt is not None else frozenset()))
+        now = monotonic()
+        self.agents.happened(LookedAt(now, attempt.living if attempt is not None else frozenset()))
+        self.watchers.second(now)
 
     def _connected(self, connection: wire.Connection) -> None:
         if connection.peer_role == "client":
@@ -345,8 +343,12 @@ class Supervisor:
     def _handle(self, node: Node, message: messages.FromAgent, body: bytes) -> None:
         if isinstance(message, messages.Telemetry):
             self.intake.message(node, message, body)
+            self.watchers.telemetry(node, message)
         elif isinstance(message, (messages.RanksStarted, messages.RanksEnded, messages.StopAnswers)):
             self._happened(RankNews(monotonic(), node.name, message))
+            self.watchers.rank_news(node, message)
+        elif isinstance(message, messages.Gathered):
+            self.watchers.gathered(node, message, body)
         elif isinstance(message, (messages.ShellOutput, messages.ShellExit)):
             self.shells.agent_message(message, body)
         else:
@@ -383,6 +385,18 @@ class Supervisor:
         if machine is self.run:
             self._fail(error)
         return machine is self.run
+
+
+def _refuse_a_second_job(folder: RunFolder, place: Allocation) -> None:
+    """Raise where the run is over already, or another job leads it."""
+    before = JournalFollower(folder, keep=False).read()
+    other = place.duplicate_of(before)
+    if before.ended and place.chains and not segments.ended_from_outside(before):
+        over = CordeeError(f"the run has {before.state} already", given=folder.id)
+        over.exit_code = 0 if before.state == "finished" else EXIT_ENDED
+        raise over
+    if other is not None:
+        raise OwnershipError(f"job {other} leads this run, not this one", given=folder.id)
 
 
 def _look_for_garbage() -> None:

@@ -6,8 +6,13 @@ from cordee.core.registry import System
 
 SYSTEM = System(
     name="explain",
+    tables={"hang": ""},
     always=True,
-    node_parts={"companion/explain": "cordee.systems.explain.node.companion:StandWatch"},
+    examine="cordee.systems.explain.examine:ExplainExamination",
+    node_parts={
+        "companion/explain": "cordee.systems.explain.node.companion:StandWatch",
+        "watcher/explain": "cordee.systems.explain.node.hang_watch:HangWatch",
+    },
     report="cordee.systems.explain.report:SECTIONS",
     routes="cordee.systems.explain.topology.routes:router",
 )

@@ -23,6 +23,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     ContainerGone,
     FateKnown,
     FoundGone,
+    HangFound,
     Lead,
     LearnFate,
     NoSuccessor,
@@ -50,6 +51,17 @@ _SILENT_S = 0.2
 _CONNECT_PER_NODE_S = 0.1
 _TERMINATION_S = 2.0
 
+_OF_TRIAL = (
+    AgentLost,
+    ContainerGone,
+    PortsTold,
+    BeginningFound,
+    TrainingSaid,
+    TrainingEnded,
+    Ordered,
+    FoundGone,
+    HangFound,
+)
 Phase = Callable[[float], "list[RunCommand]"]
 
 
@@ -111,10 +123,7 @@ class RunLead:
             FateKnown: self._fated,
             Passed: self._passed,
             RankNews: self._of_trial,
-            **dict.fromkeys(
-                (AgentLost, ContainerGone, PortsTold, BeginningFound, TrainingSaid, TrainingEnded, Ordered, FoundGone),
-                lambda event: self._look_soon(self._of_trial(event)),
-            ),
+            **dict.fromkeys(_OF_TRIAL, lambda event: self._look_soon(self._of_trial(event))),
         }
 
     def decide(self, event: RunEvent) -> list[RunCommand]:

@@ -24,6 +24,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     FindFenced,
     FoundGone,
     GaveUp,
+    HangFound,
     NewAttempt,
     NoSuccessor,
     Order,
@@ -108,6 +109,7 @@ class Trial:
             BeginningFound: self._begin,
             TrainingSaid: self._start,
             FoundGone: self._found_gone,
+            HangFound: self._hung,
             TrainingEnded: self._end,
             Passed: self._passed,
             **dict.fromkeys((Ordered, RankNews, AgentLost, ContainerGone, AskToStop, NoSuccessor), self._of_attempt),
@@ -171,6 +173,10 @@ class Trial:
             if not isinstance(command, (AttemptOver, AttemptStopped)):
                 commands.append(command)
         return commands
+
+    def _hung(self, event: HangFound) -> list[RunCommand]:
+        over = self._outcome is not None or self.attempt.all_ended
+        return [] if over or event.attempt != self.attempt.number else self._of_attempt(event.ask)
 
     def _passed(self, event: Passed) -> list[RunCommand]:
         commands: list[RunCommand] = []

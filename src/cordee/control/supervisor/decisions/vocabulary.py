@@ -322,6 +322,13 @@ class TimeIsNear(NamedTuple):
     text: str = ""
 
 
+class HangFound(NamedTuple):
+    """The ranks of an attempt do not go on, and the run is not to wait for them: they are asked to stop."""
+
+    attempt: int
+    ask: AskToStop
+
+
 class Terminated(NamedTuple):
     """A signal told the supervisor to end."""
 
@@ -488,6 +495,7 @@ RunEvent = Union[
     TimeIsNear,
     Terminated,
     FateKnown,
+    HangFound,
 ]
 RunCommand = Union[
     AttemptCommand,

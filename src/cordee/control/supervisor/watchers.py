@@ -1,0 +1,98 @@
+"""What systems do beside the lead of a run: one port that any number of them fill."""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping, NamedTuple, Optional, Union
+
+from cordee.control.supervisor.decisions.attempt import Attempt
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.decisions.vocabulary import HangFound
+from cordee.control.supervisor.troubles import SupervisorTroubles
+from cordee.core.parts import load
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import JournalWriter
+from cordee.runs.plan import RunPlan
+from cordee.wire.messages import Gathered, RanksEnded, RanksStarted, StopAnswers, Telemetry
+
+# In `node_parts` of the plan, before the name of a system.
+PORT = "watcher/"
+
+
+class WatchedRun(NamedTuple):
+    """What a watcher has of its supervisor.
+
+    Attributes:
+        plan, folder: the run's.
+        nodes: by name.
+        journal: where findings are written.
+        order: gives an agent an order: `order(node, message)`; False where the agent is gone.
+        attempt: returns the newest attempt that has begun, None before the first.
+        happened: told what is to become of the run.
+    """
+
+    plan: RunPlan
+    folder: RunFolder
+    nodes: Mapping[str, Node]
+    journal: JournalWriter
+    order: Callable[..., bool]
+    attempt: Callable[[], Optional[Attempt]]
+    happened: Callable[[HangFound], None]
+
+
+class RunWatcher:
+    """A system's part beside the lead. Called in the supervisor's loop, where nothing waits; made anew by each supervisor."""
+
+    def __init__(self, run: WatchedRun) -> None:
+        self.run = run
+
+    def telemetry(self, node: Node, message: Telemetry) -> None:
+        """An agent has told what it measures, once in the sampling's interval."""
+
+    def rank_news(self, node: Node, message: Union[RanksStarted, RanksEnded, StopAnswers]) -> None:
+        """An agent has said something of its ranks."""
+
+    def gathered(self, node: Node, message: Gathered, body: bytes) -> None:
+        """An agent tells a part of what it was asked to collect."""
+
+    def second(self, now: float) -> None:
+        """A second is over; `now` is monotonic."""
+
+    def close(self) -> None:
+        """The run, or its segment, is over."""
+
+
+class Watchers:
+    """All of them, in the order of their systems' names; what fails in one is said and stops nobody else.
+
+    Raises:
+        CordeeError: the plan names one that is not there.
+    """
+
+    def __init__(self, run: WatchedRun, troubles: SupervisorTroubles) -> None:
+        parts = (part for port, part in sorted(run.plan.node_parts.items()) if port.startswith(PORT))
+        self._all: list[RunWatcher] = [load(part)(run) for part in parts]
+        self._troubles = troubles
+
+    def telemetry(self, node: Node, message: Telemetry) -> None:
+        """An agent has told what it measures."""
+        self._each(lambda watcher: watcher.telemetry(node, message))
+
+    def rank_news(self, node: Node, message: Union[RanksStarted, RanksEnded, StopAnswers]) -> None:
+        """An agent has said something of its ranks."""
+        self._each(lambda watcher: watcher.rank_news(node, message))
+
+    def gathered(self, node: Node, message: Gathered, body: bytes) -> None:
+        """An agent tells a part of what it was asked to collect."""
+        self._each(lambda watcher: watcher.gathered(node, message, body))
+
+    def second(self, now: float) -> None:
+        """A second is over."""
+        self._each(lambda watcher: watcher.second(now))
+
+    def close(self) -> None:
+        """The run, or its segment, is over."""
+        self._each(lambda watcher: watcher.close())
+
+    def _each(self, tell: Callable[[RunWatcher], None]) -> None:
+        for watcher in self._all:
+            self._troubles.do("watching the ranks", lambda watcher=watcher: tell(watcher))  # type: ignore[misc]

@@ -1,0 +1,135 @@
+"""Whether a run hangs: from what agents tell of the ranks that do not go on. Pure: events carry their time.
+
+A run hangs when every rank that lives stands, for longer than `after`. Whoever goes on, and time in which nobody could be
+heard or heard of, speaks against it; ranks that do anything else than steps are given five times as long.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Mapping, NamedTuple, Optional
+
+from cordee.core.stats import median
+from cordee.wire.messages import RankStand
+
+_LEAST_S, _STEPS = 60.0, 10.0
+# Until every rank has made a step: torch.compile and a first read of data take minutes.
+_FIRST_S = 600.0
+_BUSY_TIMES, _BUSY_LEAST_S = 5.0, 600.0
+_ACTIVE_S = 30.0
+_SILENT_S = 10.0
+_LATE_S = 3.0
+
+
+class HangPolicy(NamedTuple):
+    """What `[hang]` says; `after_s` None: ten times the time of a step, at least a minute."""
+
+    after_s: Optional[float] = None
+    action: str = "report"
+
+
+class HangBegan(NamedTuple):
+    """No rank goes on.
+
+    Attributes:
+        since: when the last one did, on the clock of the events.
+        after_s: how long they had to stand.
+        busy: whether some do something, without a step.
+        ranks: all that live; `ended`: those that do not, with their codes.
+    """
+
+    since: float
+    after_s: float
+    busy: bool
+    ranks: Mapping[int, RankStand]
+    ended: Mapping[int, Optional[int]]
+
+
+class HangOver(NamedTuple):
+    """Ranks go on again, after so many seconds."""
+
+    stood_s: float
+
+
+class HangDetector:
+    """Watches one attempt after the other.
+
+    Args:
+        policy: of the run.
+    """
+
+    def __init__(self, policy: HangPolicy) -> None:
+        self._policy = policy
+        self._looked_at: Optional[float] = None
+        self.begin(0)
+
+    def begin(self, world: int) -> None:
+        """An attempt of so many ranks begins; nothing is known of them."""
+        self._world = world
+        self._living: set[int] = set()
+        self.ended: dict[int, Optional[int]] = {}
+        self._stands: dict[int, RankStand] = {}
+        self._heard: dict[int, float] = {}
+        self._unseen_s = 0.0
+        self._hangs_since: Optional[float] = None
+
+    def started(self, ranks: Iterable[int], now: float) -> None:
+        """Ranks run."""
+        for rank in ranks:
+            self._living.add(rank)
+            self._heard[rank] = now
+
+    def has_ended(self, rank: int, code: Optional[int]) -> None:
+        """A rank has ended."""
+        self._living.discard(rank)
+        self._stands.pop(rank, None)
+        self.ended[rank] = code
+
+    def told(self, ranks: Iterable[int], stands: Iterable[RankStand], now: float) -> None:
+        """A node tells which of its ranks stand; the others go on."""
+        standing = {stand.rank: stand for stand in stands}
+        for rank in ranks:
+            if rank not in self._living:
+                continue
+            self._heard[rank] = now
+            stand = standing.get(rank)
+            if stand is None:
+                self._stands.pop(rank, None)
+            else:
+                self._stands[rank] = stand
+
+    def look(self, now: float) -> Optional[object]:
+        """Return HangBegan or HangOver, once each."""
+        late_s = now - self._looked_at if self._looked_at is not None else 0.0
+        self._looked_at = now
+        if late_s > _LATE_S:  # this process stood still: what agents told meanwhile is heard only now
+            self._unseen_s += late_s
+        if not self._living or len(self._living) + len(self.ended) < self._world:
+            return None
+        if any(now - self._heard[rank] > _SILENT_S for rank in self._living):
+            return None  # whether they go on cannot be seen
+        if len(self._stands) < len(self._living):
+            self._unseen_s = 0.0
+            return self._goes_on(now)
+        stood_s = min(stand.stands_s for stand in self._stands.values())
+        if self._hangs_since is not None:
+            return self._goes_on(now) if now - stood_s > self._hangs_since + _LATE_S else None
+        after_s = self.after_s()
+        busy = min(stand.idle_s for stand in self._stands.values()) < min(after_s / 2, _ACTIVE_S)
+        wanted = max(_BUSY_TIMES * after_s, _BUSY_LEAST_S) if busy else after_s
+        if stood_s - self._unseen_s < wanted:
+            return None
+        self._hangs_since = now - stood_s
+        return HangBegan(self._hangs_since, after_s, busy, dict(self._stands), dict(self.ended))
+
+    def after_s(self) -> float:
+        """Return how long ranks must stand."""
+        usual = [stand.usual_s for stand in self._stands.values() if stand.usual_s is not None]
+        after_s = self._policy.after_s
+        if after_s is None:
+            after_s = max(_LEAST_S, _STEPS * median(usual)) if usual else _LEAST_S
+        begun = all(stand.began for stand in self._stands.values())
+        return after_s if begun else max(after_s, _FIRST_S)
+
+    def _goes_on(self, now: float) -> Optional[HangOver]:
+        since, self._hangs_since = self._hangs_since, None
+        return None if since is None else HangOver(now - since)

@@ -1,0 +1,221 @@
+"""Beside the lead of a run: says that it hangs, has collected what shows why, and does what `[hang]` wants then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Optional, Union
+
+from cordee.control.supervisor.closing_findings import document_side
+from cordee.control.supervisor.decisions.attempt import Attempt
+from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
+from cordee.control.supervisor.decisions.restart import Failure
+from cordee.control.supervisor.decisions.vocabulary import AskToStop, HangFound
+from cordee.control.supervisor.watchers import RunWatcher, WatchedRun
+from cordee.core.clock import monotonic, unix_s
+from cordee.core.findings import Finding
+from cordee.runs.folder import say
+from cordee.runs.lane import Lane
+from cordee.systems.explain.node.hang import HangBegan, HangDetector, HangOver, HangPolicy
+from cordee.systems.explain.node.hang_files import HangFiles
+from cordee.wire.messages import Gather, Gathered, RanksEnded, RanksStarted, StopAnswers, Telemetry
+
+_COLLECT_S, _MORE_S, _JUDGE_S = 8.0, 3.0, 20.0
+_MOST_WAITING_BYTES = 64 << 20
+_MOST_HANGS = 20
+_REPORT = "cordee.systems.explain.hang_report"
+
+
+class _Collecting:
+    """What is being collected of one hang."""
+
+    def __init__(self, began: HangBegan, attempt: Attempt, files: HangFiles, now: float) -> None:
+        self.began, self.attempt, self.files = began, attempt, files
+        self.node_of = {rank: node for node, ranks in _ranks_of(attempt).items() for rank in ranks}
+        self.declared_at, self.since = unix_s(), unix_s() - (now - began.since)
+        self.open = {node.name for node in attempt.nodes}
+        self.all_told = asyncio.Event()
+        self.notes: list[str] = []
+        self.waiting_bytes = 0
+
+
+class HangWatch(RunWatcher):
+    """See RunWatcher; nothing is watched where `[hang]` says so."""
+
+    def __init__(self, run: WatchedRun) -> None:
+        super().__init__(run)
+        wanted: dict[str, Any] = run.plan.step.systems.get("explain", {})
+        self._wanted = bool(wanted.get("enabled", True))
+        self._policy = HangPolicy(wanted.get("after_s"), wanted.get("action", "report"))
+        self._detector = HangDetector(self._policy)
+        self._attempt = 0
+        self._ranks: dict[str, range] = {}
+        self._lane = Lane("cordee-hangs")
+        self._collecting: Optional[_Collecting] = None
+        self._task: Optional[asyncio.Task[None]] = None
+        self._hangs = 0
+
+    # What agents say
+
+    def telemetry(self, node: Node, message: Telemetry) -> None:
+        ranks = self._ranks.get(node.name)
+        if ranks is not None:
+            self._detector.told(ranks, message.stands, monotonic())
+
+    def rank_news(self, node: Node, message: Union[RanksStarted, RanksEnded, StopAnswers]) -> None:
+        self._follow()
+        if message.attempt != self._attempt:
+            return
+        if isinstance(message, RanksStarted):
+            self._detector.started((one.rank for one in message.started), monotonic())
+        elif isinstance(message, RanksEnded):
+            for one in message.ended:
+                self._detector.has_ended(one.rank, one.code)
+
+    def gathered(self, node: Node, message: Gathered, body: bytes) -> None:
+        collecting = self._collecting
+        if collecting is None or message.id != _id_of(self._hangs) or node.name not in collecting.open:
+            return
+        if not message.name:
+            if message.text:
+                collecting.notes.append(f"{node.name}: {message.text}")
+            collecting.open.discard(node.name)
+            if not collecting.open:
+                collecting.all_told.set()
+        elif collecting.waiting_bytes + len(body) > _MOST_WAITING_BYTES:
+            collecting.notes.append(f"{node.name}: {message.name} is left out: the disk takes no more for now")
+        else:
+            collecting.waiting_bytes += len(body)
+            work = self._lane.submit(lambda: collecting.files.take(node.name, message.name, body, message.last))
+            work.add_done_callback(lambda _: setattr(collecting, "waiting_bytes", collecting.waiting_bytes - len(body)))
+
+    # What is seen
+
+    def second(self, now: float) -> None:
+        if not self._wanted:
+            return
+        self._follow()
+        seen = self._detector.look(now)
+        if isinstance(seen, HangBegan) and self._task is None and self._hangs < _MOST_HANGS:
+            attempt = self.run.attempt()
+            assert attempt is not None
+            self._hangs += 1
+            self._task = asyncio.ensure_future(self._collect(seen, attempt, now))
+            self._task.add_done_callback(self._collected)
+        elif isinstance(seen, HangOver) and self._hangs:
+            text = f"ranks went on again after they had stood for {seen.stood_s:.0f} s"
+            self._write(Finding(text, "info", "hang-over", next="set [hang] after higher if this is as it should be"))
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _follow(self) -> None:
+        """Look whether another attempt has begun."""
+        attempt = self.run.attempt()
+        if attempt is None or attempt.number == self._attempt:
+            return
+        self._attempt = attempt.number
+        self._ranks = _ranks_of(attempt)
+        self._detector.begin(len(attempt.nodes) * attempt.ranks_per_node)
+
+    # What is done
+
+    def _collected(self, task: asyncio.Task[None]) -> None:
+        self._task = self._collecting = None
+        if not task.cancelled() and task.exception() is not None:
+            say(f"cordee supervisor: what shows why the run hangs could not be collected: {task.exception()!r}")
+
+    async def _collect(self, began: HangBegan, attempt: Attempt, now: float) -> None:
+        files = HangFiles(self.run.folder, attempt.number)
+        self._collecting = collecting = _Collecting(began, attempt, files, now)
+        say(f"cordee supervisor: no rank of attempt {attempt.number} has gone on for {now - began.since:.0f} s")
+        first = self._lane.submit(files.begin)
+        for node in attempt.nodes:
+            if not self.run.order(node, Gather(_id_of(self._hangs), attempt.number, _COLLECT_S)):
+                collecting.open.discard(node.name)
+        if collecting.open:
+            await _at_most(collecting.all_told.wait(), _COLLECT_S + _MORE_S)
+        collecting.notes += [f"{node}: nothing was told in time" for node in sorted(collecting.open)]
+        described = self._lane.submit(lambda: files.describe(self._document(collecting)))
+        findings: list[Finding] = []
+        if await _at_most(asyncio.wrap_future(described), _MORE_S) and first.exception() is None:
+            findings = await self._judged(files.number)
+        for finding in findings or [self._without_judgement(collecting)]:
+            self._write(finding)
+        self._act(attempt, findings)
+
+    def _document(self, collecting: _Collecting) -> dict[str, Any]:
+        """Return hang.json; made in the lane, once all that was told before is written."""
+        began = collecting.began
+        return {
+            "schema": "cordee.hang/1",
+            "number": collecting.files.number,
+            "attempt": collecting.attempt.number,
+            "declared_at": collecting.declared_at,
+            "since": collecting.since,
+            "after_s": began.after_s,
+            "busy": began.busy,
+            "action": self._policy.action,
+            "world": len(began.ranks) + len(began.ended),
+            "ranks": {
+                rank: [collecting.node_of.get(rank, ""), stand.stands_s, stand.idle_s, stand.why]
+                for rank, stand in sorted(began.ranks.items())
+            },
+            "ended": began.ended,
+            "notes": [*collecting.notes, *([collecting.files.refused] if collecting.files.refused else [])],
+        }
+
+    async def _judged(self, number: int) -> list[Finding]:
+        """Return the causes, as the document side finds them; nothing where it is not there."""
+        output = await document_side(_REPORT, str(self.run.folder.root), str(number), most_s=_JUDGE_S)
+        try:
+            return [Finding.from_document(one) for one in json.loads(output or b"{}").get("findings", [])]
+        except (ValueError, TypeError, AttributeError):
+            return []
+
+    def _without_judgement(self, collecting: _Collecting) -> Finding:
+        began = collecting.began
+        stopped = [rank for rank, stand in sorted(began.ranks.items()) if stand.why == "stopped"]
+        said = f"; stopped by a signal: rank {', '.join(map(str, stopped[:8]))}" if stopped else ""
+        ended = f"; ended before: rank {', '.join(map(str, sorted(began.ended)[:8]))}" if began.ended else ""
+        lasted = collecting.declared_at - collecting.since
+        text = f"no rank of attempt {collecting.attempt.number} has gone on for {lasted:.0f} s{said}{ended}"
+        what = "look at `cordee stacks` and `cordee flight` of this run"
+        evidence = {"hang": collecting.files.number, "ranks": stopped, "nodes": [], "where": None}
+        return Finding(text, "error", "hang-unknown", next=what, evidence=evidence)
+
+    def _write(self, finding: Finding) -> None:
+        self.run.journal.append("finding", finding=finding.document())
+
+    def _act(self, attempt: Attempt, findings: list[Finding]) -> None:
+        """End the ranks where that is wanted: what was collected of them is safe by now."""
+        if self._policy.action == "report":
+            return
+        about = findings[0] if findings else None
+        evidence = about.evidence if about is not None and isinstance(about.evidence, dict) else {}
+        rank, node = next(iter(evidence.get("ranks", [])), None), next(iter(evidence.get("nodes", [])), None)
+        text = about.text if about is not None else "no rank went on"
+        reason = "end" if self._policy.action == "end" else "hang"
+        outcome = AttemptOutcome("failed", Failure("hang", rank, node, reason=reason, message=text), text)
+        self.run.happened(HangFound(attempt.number, AskToStop(monotonic(), outcome, 0.0, "")))
+
+
+def _ranks_of(attempt: Attempt) -> dict[str, range]:
+    """Return the ranks of each node."""
+    per_node = attempt.ranks_per_node
+    return {node.name: range(at * per_node, (at + 1) * per_node) for at, node in enumerate(attempt.nodes)}
+
+
+def _id_of(number: int) -> str:
+    return f"hang-{number}"
+
+
+async def _at_most(work: Any, seconds: float) -> bool:
+    """Wait for something, but no longer than this; return whether it was done."""
+    try:
+        await asyncio.wait_for(work, seconds)
+    except asyncio.TimeoutError:
+        return False
+    return True
