@@ -19,7 +19,7 @@ import time
 while True:
     until = time.process_time() + 0.02
     while time.process_time() < until:
-        pass
+        sum(range(10_000))
     time.sleep(0.03)
 """
 PROGRAMS = {
@@ -94,7 +94,7 @@ def test_a_stopped_rank_is_told_as_such_and_not_waited_for(seen: Seen):
 def test_a_rank_that_holds_the_interpreter_is_silent_and_shows_its_stack_all_the_same(seen: Seen):
     assert seen.stands[RANK["holds"]].why == "silent"
     assert "holds.py" in seen.stacks("holds")
-    assert seen.document("holds")["beat_age_s"] > 5
+    assert seen.document("holds")["beat_age_s"] >= 5
     assert f"rank {RANK['holds']}: no Flight Recorder dump: no thread" in seen.files[""].decode()
 
 
