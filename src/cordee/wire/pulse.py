@@ -66,24 +66,7 @@ class Pulse(NamedTuple):
     groups: tuple[GroupProgress, ...]
 
 
-class _MappedPulse:
-    def __init__(self, descriptor: int, path: str) -> None:
-        self.path = path
-        try:
-            self._map = mmap.mmap(descriptor, PULSE_BYTES)
-        finally:
-            os.close(descriptor)
-        self._view = memoryview(self._map)
-        self._words = self._view.cast("Q")
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._words.release()
-        self._view.release()
-        self._map.close()
-
-
-class PulseWriter(_MappedPulse):
+class PulseWriter:
     """The rank's end; the file appears under its name once it is whole.
 
     Args:
@@ -107,8 +90,13 @@ class PulseWriter(_MappedPulse):
             os.unlink(hidden)
             raise
         stem = f"{attempt}-{os.path.basename(hidden)[1:]}-{os.getpid()}"
-        super().__init__(descriptor, os.path.join(folder, stem + SUFFIX))
-        words = self._words
+        self.path = os.path.join(folder, stem + SUFFIX)
+        try:
+            self._map = mmap.mmap(descriptor, PULSE_BYTES)
+        finally:
+            os.close(descriptor)
+        self._view = memoryview(self._map)
+        words = self._words = self._view.cast("Q")
         words[_VERSION], words[_PID], words[_FLAGS] = VERSION, os.getpid(), _ELASTIC if elastic else 0
         words[_MAGIC] = MAGIC
         os.rename(hidden, self.path)
@@ -141,8 +129,11 @@ class PulseWriter(_MappedPulse):
         words[_BEATS] += 1
 
 
-class PulseReader(_MappedPulse):
-    """The agent's end. Nothing that a rank writes makes a method raise.
+class PulseReader:
+    """The agent's end, which maps nothing: a rank that cuts its file short must not end the agent. No method raises.
+
+    Attributes:
+        path: of the file.
 
     Raises:
         OSError: the file cannot be opened.
@@ -150,49 +141,55 @@ class PulseReader(_MappedPulse):
     """
 
     def __init__(self, path: str) -> None:
-        descriptor = regular(path, os.O_RDWR)
-        if os.fstat(descriptor).st_size != PULSE_BYTES:
-            os.close(descriptor)
-            raise ValueError(f"{path} is no pulse")
-        super().__init__(descriptor, path)
-        if (self._words[_MAGIC], self._words[_VERSION]) != (MAGIC, VERSION):
+        self.path = path
+        self._descriptor = regular(path, os.O_RDWR | os.O_NOFOLLOW)
+        words = self._words()
+        if words is None or (words[_MAGIC], words[_VERSION]) != (MAGIC, VERSION):
             self.close()
             raise ValueError(f"{path} is no pulse of version {VERSION}")
+        self._last = Pulse(words[_PID], words[_RANK], 0, False, 0, 0, 0, 0, 0, ())
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._descriptor)
 
     def read(self) -> Pulse:
         """Return what the process showed last; no groups where its table is not whole."""
-        words = self._words
-        return Pulse(
-            words[_PID],
-            words[_RANK],
-            words[_SIGNAL],
-            bool(words[_FLAGS] & _ELASTIC),
-            words[_BEATS],
-            words[_BEAT_NS],
-            words[_OPTIMIZER_STEPS],
-            words[_MOVES],
-            words[_DUMPED],
-            self._groups(),
-        )
+        for _ in range(_TRIES):
+            words = self._words()
+            if words is None:
+                break
+            flags, table = bool(words[_FLAGS] & _ELASTIC), words.tobytes()[_TABLE:][: words[_TABLE_BYTES]]
+            is_whole = words[_SEQUENCE] % 2 == 0 and zlib.crc32(table) == words[_TABLE_CRC]
+            self._last = Pulse(
+                *(words[_PID], words[_RANK], words[_SIGNAL], flags, words[_BEATS], words[_BEAT_NS]),
+                *(words[_OPTIMIZER_STEPS], words[_MOVES], words[_DUMPED]),
+                _read_groups(table) if is_whole else (),
+            )
+            if is_whole:
+                break
+        return self._last
 
     def ask(self, number: int) -> None:
         """Ask for the Flight Recorder's dump."""
-        self._words[_ASKED] = number
+        try:
+            os.pwrite(self._descriptor, _WORD.pack(number), _ASKED * _WORD.size)
+        except OSError:
+            return
 
-    def _groups(self) -> tuple[GroupProgress, ...]:
-        words = self._words
-        for _ in range(_TRIES):
-            before, length, crc = words[_SEQUENCE], words[_TABLE_BYTES], words[_TABLE_CRC]
-            table = bytes(self._view[_TABLE : _TABLE + min(length, PULSE_BYTES - _TABLE)])
-            if before % 2 == 0 and words[_SEQUENCE] == before and zlib.crc32(table) == crc:
-                return _read_groups(table)
-        return ()
+    def _words(self) -> Optional[memoryview]:
+        """Return what the file holds, None where it is too short."""
+        try:
+            content = os.pread(self._descriptor, PULSE_BYTES, 0)
+        except OSError:
+            return None
+        return memoryview(content).cast("Q") if len(content) == PULSE_BYTES else None
 
 
 def _read_groups(table: bytes) -> tuple[GroupProgress, ...]:
     try:
         rows = json.loads(table or b"[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     found = [_read_group(row) for row in rows[:MOST_GROUPS]] if isinstance(rows, list) else []
     return tuple(group for group in found if group is not None)

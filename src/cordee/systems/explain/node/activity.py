@@ -9,9 +9,9 @@ from cordee.machine.files import read_once
 from cordee.machine.process_table import read_process
 from cordee.machine.process_tree import Process, tree_of
 
-# Between two looks, a second apart: what threads that wait read and write, and the time that they take to look around, is less.
-_FLOOR_BYTES = 64 << 10
-_FLOOR_S = 0.1
+# What threads that wait read and write, and the processor time that they take to look around, is less.
+_FLOOR_BYTES_PER_S = 64 << 10
+_FLOOR_SHARE = 0.1
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -31,20 +31,23 @@ class RankActivity:
     def __init__(self, root: int) -> None:
         self._root = root
         self._before: dict[int, _Used] = {}
+        self._looked_at = 0.0
         self.tree: dict[int, Process] = {}
 
-    def look(self, apart: Collection[int]) -> bool:
+    def look(self, apart: Collection[int], now: float) -> bool:
         """Return whether it did something since the look before; the first look always says so.
 
         Args:
             apart: pids of processes whose processor time says nothing, as they may wait in a loop.
+            now: the time.
         """
         self.tree = tree_of(self._root)
         before, self._before = self._before, {pid: _used(process) for pid, process in self.tree.items()}
+        elapsed_s, self._looked_at = now - self._looked_at, now
         if not before:
             return True
         moved, busy = _grown(before, self._before, apart)
-        return moved > _FLOOR_BYTES or busy * _TICK_S > _FLOOR_S
+        return moved > _FLOOR_BYTES_PER_S * elapsed_s or busy * _TICK_S > _FLOOR_SHARE * elapsed_s
 
     def forget(self) -> None:
         """The rank went on: the next look is the first."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -129,7 +130,7 @@ class AskedRank:
         self._asked = (pulse.dumped + 1) % (1 << 32)
         self._wants_dump = True
         reader.ask(self._asked)
-        if takes_signal(self.pid, pulse.signal) and 0 < pulse.signal <= 64:
+        if signal.SIGRTMIN <= pulse.signal <= signal.SIGRTMAX and takes_signal(self.pid, pulse.signal):
             os.kill(self.pid, pulse.signal)
             self._wants_stacks = True
         else:

@@ -125,7 +125,7 @@ def _look(watched: _Watched, processes: list[RankProcess], step: Optional[int], 
         watched.activity.forget()
         return
     apart = {watched.root, *(process.pid for process in processes)} if processes else set()
-    if watched.activity.look(apart) or any(moved):
+    if watched.activity.look(apart, now) or any(moved):
         motion.was_active(now)
     tree = watched.activity.tree
     states = [tree[pid].state for pid in (apart or tree) if pid in tree]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.control.agent.companions import CompanionHost
+from cordee.control.agent.uplink import Uplink
 from cordee.job.submit.bundle import write_node_zip
 from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import Task, TaskExit, TaskRunner
@@ -30,13 +31,14 @@ def plan_for(folder: Path, **explain: Any) -> RunPlan:
     return plan_of({**about, "sampling": {"interval_s": 1.0}})
 
 
-class Told:
+class ToldUplink(Uplink):
     """The agent's end of the connection: keeps what is told."""
 
     identifier = "session"
     unacknowledged_bytes = 0
 
     def __init__(self) -> None:
+        super().__init__(5.0, 5.0, lambda error: None)
         self.parts: list[tuple[Gathered, bytes]] = []
 
     def teller(self) -> Callable[..., None]:
@@ -60,9 +62,10 @@ class WatchedRanks:
     """
 
     def __init__(self, folder: Path, node_zip: Path, **explain: Any) -> None:
-        self.folder, self.meeting, self.told = folder, folder / "meeting", Told()
+        self.folder, self.meeting, self.told = folder, folder / "meeting", ToldUplink()
         self.meeting.mkdir(mode=0o700)
-        self.attempt, self.steps = 1, {}
+        self.attempt = 1
+        self.steps: dict[int, int] = {}
         self.ended: dict[str, TaskExit] = {}
         self.printed: dict[str, bytes] = {}
         owner = f"run-{os.getpid()}/n/1"
@@ -123,7 +126,7 @@ class WatchedRanks:
     def stands(self) -> dict[int, RankStand]:
         return {stand.rank: stand for stand in self.companion.stands()}
 
-    async def gather(self, name: str = "hang-1", deadline_s: float = 8.0) -> dict[str, bytes]:
+    async def gather(self, name: str = "hang-1", deadline_s: float = 5.0) -> dict[str, bytes]:
         """Return all files that show where the ranks stand, and under the empty name what could not be had."""
         self.orders[Gather](Gather(name, self.attempt, deadline_s), b"")
         await self.until(lambda: "" in self.told.files(name))
