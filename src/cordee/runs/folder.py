@@ -148,12 +148,17 @@ class RunFolder:
 
 
 def write_atomically(
-    path: Union[str, Path], data: Union[str, bytes], mode: int = 0o600, below: Optional[Path] = None
+    path: Union[str, Path],
+    data: Union[str, bytes],
+    mode: int = 0o600,
+    below: Optional[Path] = None,
+    durable: bool = True,
 ) -> None:
-    """Write a small file so that readers see the old or the new content, never a part of it; durable on return.
+    """Write a small file so that readers see the old or the new content, never a part of it.
 
     Args:
         below: a folder in which others may write: no link is followed from there on.
+        durable: whether it is on the disk for good on return; it takes some milliseconds.
 
     Raises:
         RunFolderError: the folder is gone, read-only, or the disk is full.
@@ -171,7 +176,8 @@ def write_atomically(
             view = memoryview(payload)
             while view:
                 view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         os.replace(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)

@@ -417,7 +417,7 @@ class Telemetry(NamedTuple):
     log: Optional[LogFile] = None
     lost_samples: int = 0
     troubles: tuple[str, ...] = ()
-    stands: tuple[RankStand, ...] = ()
+    stands: Optional[tuple[RankStand, ...]] = None
 
 
 class Gathered(NamedTuple):
@@ -501,7 +501,7 @@ _FORMS = {
     "tuple[EndedRank, ...]": each(_ENDED, "a list of [rank, code, signal, reason, seconds, message]"),
     "tuple[StopAnswer, ...]": each(_STOP_ANSWER, "a list of [rank, step or null]"),
     "tuple[CappedValues, ...]": each(_CAPPED, "a list of [rank, values]"),
-    "tuple[RankStand, ...]": each(_STAND, "a list of ranks that stand"),
+    "Optional[tuple[RankStand, ...]]": or_none(each(_STAND, "a list of ranks that stand")),
     "Optional[LogFile]": or_none(row(LogFile, "[name, bytes]", TEXT, INTEGER)),
 }
 _FORMS["tuple[DataSave, ...]"] = each(

@@ -69,6 +69,7 @@ def main() -> None:
     if dist.get_rank() == 0:
         Path("hung").touch()
     train(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20, resumed)
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -56,7 +56,7 @@ def test_ranks_that_stand_at_one_line_are_one_finding(made):
         made.rank(rank, stack(OWN), enqueued=16, completed=16)
     finding = one(made)
     assert finding.evidence["ranks"] == [2, 3]
-    assert "ranks 2-3 on node-1 do not go on" in finding.text
+    assert "ranks 2-3 on node-1 have not gone on" in finding.text
 
 
 def test_who_waits_for_another_is_not_blamed(made):

@@ -69,7 +69,7 @@ def test_show_says_rank_node_and_line_where_its_contract_has_them(folder):
 
 def test_the_report_shows_cause_and_stacks_and_trusts_no_text(folder):
     page = render(folder.root).read_text()
-    assert "rank 3 on node-1 does not go on" in page
+    assert "rank 3 on node-1 has not gone on" in page
     assert "evaluate &lt;b&gt;" in page
     assert "evaluate <b>" not in page
     text = (folder.report / "report.txt").read_text()

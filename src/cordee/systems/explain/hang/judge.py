@@ -26,7 +26,7 @@ _LOADER = ("/torch/utils/data/", "/cordee/systems/data/", "/datasets/iterable_da
 _SAVE = ("/torch/serialization.py", "/torch/distributed/checkpoint/", "/cordee/systems/checkpoints/", "/safetensors/")
 _TEARDOWN_FILES = ("/multiprocessing/util.py", "/concurrent/futures/thread.py", "/weakref.py")
 _TEARDOWN_CALLS = ("destroy_process_group", "_shutdown", "_exit_function", "_python_exit", "_exitfunc")
-_FIFO_WAITS, _INPUTS = ("fifo", "pipe"), ("FIFO ", "pipe:", "socket:")
+_FIFO_WAITS, _INPUTS = ("fifo", "pipe", "wait_for_partner"), ("FIFO ", "pipe:", "socket:")
 _DISK_WAITS = (
     "nfs",
     "rpc_",

@@ -67,9 +67,9 @@ def sentence(verdict: HangVerdict, hang: Hang, nodes: list[str]) -> str:
         return f"no rank has gone on for {lasted}: {verdict.why}{_at(verdict.where)}"
     if verdict.kind == _ENDED:
         return f"{who} {verdict.why}, and {waits or 'the others wait for it'}; no rank has gone on for {lasted}"
-    stands = f"{who} {'does' if one else 'do'} not go on{_at(verdict.where)} since {lasted} ago"
+    stands = f"{who} {'has' if one else 'have'} not gone on for {lasted}{_at(verdict.where)}"
     if verdict.kind == "busy":
-        stands = f"{who} {'is' if one else 'are'} busy{_at(verdict.where)} and has made no step for {lasted}"
+        stands = f"{who} {'has' if one else 'have'} been busy for {lasted} without a step{_at(verdict.where)}"
     why = f": {verdict.why}" if verdict.why else ""
     return f"{stands}{why}{waits and f'; {waits}'}"
 

@@ -78,7 +78,8 @@ class StandWatch(Companion):
         self._stands = tuple(stand for stand in stands if stand.stands_s >= STANDS_S)
 
     def stands(self) -> tuple[RankStand, ...]:
-        return self._stands
+        of_now = self._host is not None and self._host.attempt() == self._attempt
+        return self._stands if of_now else ()
 
     async def close(self) -> None:
         if self._pulses is not None:

@@ -6,7 +6,7 @@ heard or heard of, speaks against it; ranks that do anything else than steps are
 
 from __future__ import annotations
 
-from typing import Iterable, Mapping, NamedTuple, Optional
+from typing import Iterable, Mapping, NamedTuple, Optional, Union
 
 from cordee.core.stats import median
 from cordee.wire.messages import RankStand
@@ -15,9 +15,10 @@ _LEAST_S, _STEPS = 60.0, 10.0
 # Until every rank has made a step: torch.compile and a first read of data take minutes.
 _FIRST_S = 600.0
 _BUSY_TIMES, _BUSY_LEAST_S = 5.0, 600.0
-_ACTIVE_S = 30.0
-_SILENT_S = 10.0
+_SILENT_S, _SILENT_INTERVALS = 10.0, 3.0
 _LATE_S = 3.0
+# A pause of a machine is taken off what its ranks stand for: only what is more is a step.
+_MOVED_S = 60.0
 
 
 class HangPolicy(NamedTuple):
@@ -55,10 +56,12 @@ class HangDetector:
 
     Args:
         policy: of the run.
+        interval_s: how often agents tell of their ranks.
     """
 
-    def __init__(self, policy: HangPolicy) -> None:
+    def __init__(self, policy: HangPolicy, interval_s: float = 1.0) -> None:
         self._policy = policy
+        self._silent_s = max(_SILENT_S, _SILENT_INTERVALS * interval_s)
         self._looked_at: Optional[float] = None
         self.begin(0)
 
@@ -68,6 +71,7 @@ class HangDetector:
         self._living: set[int] = set()
         self.ended: dict[int, Optional[int]] = {}
         self._stands: dict[int, RankStand] = {}
+        self._started: dict[int, float] = {}
         self._heard: dict[int, float] = {}
         self._unseen_s = 0.0
         self._hangs_since: Optional[float] = None
@@ -76,7 +80,7 @@ class HangDetector:
         """Ranks run."""
         for rank in ranks:
             self._living.add(rank)
-            self._heard[rank] = now
+            self._started[rank] = self._heard[rank] = now
 
     def has_ended(self, rank: int, code: Optional[int]) -> None:
         """A rank has ended."""
@@ -85,41 +89,47 @@ class HangDetector:
         self.ended[rank] = code
 
     def told(self, ranks: Iterable[int], stands: Iterable[RankStand], now: float) -> None:
-        """A node tells which of its ranks stand; the others go on."""
+        """A node tells which of its ranks stand at this moment; the others go on."""
         standing = {stand.rank: stand for stand in stands}
         for rank in ranks:
-            if rank not in self._living:
+            stand = standing.get(rank)
+            # Whoever stands for longer than it has run is a rank of the attempt before.
+            if rank not in self._living or (stand and stand.stands_s > now - self._started[rank] + _LATE_S):
                 continue
             self._heard[rank] = now
-            stand = standing.get(rank)
             if stand is None:
                 self._stands.pop(rank, None)
             else:
                 self._stands[rank] = stand
 
-    def look(self, now: float) -> Optional[object]:
-        """Return HangBegan or HangOver, once each."""
+    @property
+    def hangs(self) -> bool:
+        """Whether a hang was told that is not over."""
+        return self._hangs_since is not None
+
+    def look(self, now: float) -> Optional[Union[HangBegan, HangOver]]:
+        """Return what has begun or is over, once each."""
         late_s = now - self._looked_at if self._looked_at is not None else 0.0
         self._looked_at = now
         if late_s > _LATE_S:  # this process stood still: what agents told meanwhile is heard only now
             self._unseen_s += late_s
         if not self._living or len(self._living) + len(self.ended) < self._world:
             return None
-        if any(now - self._heard[rank] > _SILENT_S for rank in self._living):
-            return None  # whether they go on cannot be seen
         if len(self._stands) < len(self._living):
             self._unseen_s = 0.0
             return self._goes_on(now)
-        stood_s = min(stand.stands_s for stand in self._stands.values())
+        if any(now - self._heard[rank] > self._silent_s for rank in self._living):
+            return None  # whether they go on cannot be seen
+        since = max(self._heard[rank] - stand.stands_s for rank, stand in self._stands.items())
         if self._hangs_since is not None:
-            return self._goes_on(now) if now - stood_s > self._hangs_since + _LATE_S else None
+            return self._goes_on(now) if since > self._hangs_since + _MOVED_S else None
         after_s = self.after_s()
-        busy = min(stand.idle_s for stand in self._stands.values()) < min(after_s / 2, _ACTIVE_S)
+        busy = min(stand.idle_s for stand in self._stands.values()) < after_s / 2
         wanted = max(_BUSY_TIMES * after_s, _BUSY_LEAST_S) if busy else after_s
-        if stood_s - self._unseen_s < wanted:
+        if min(stand.stands_s for stand in self._stands.values()) - self._unseen_s < wanted:
             return None
-        self._hangs_since = now - stood_s
-        return HangBegan(self._hangs_since, after_s, busy, dict(self._stands), dict(self.ended))
+        self._hangs_since = since
+        return HangBegan(since, after_s, busy, dict(self._stands), dict(self.ended))
 
     def after_s(self) -> float:
         """Return how long ranks must stand."""

@@ -12,8 +12,8 @@ from cordee.runs.folder import RunFolder, write_atomically
 
 _NAME = re.compile(r"(rank-\d{1,7}\.(json|stacks|flight)|(node|ras|inspector)-[A-Za-z0-9_.-]{1,200})")
 _DUMP = re.compile(r"rank-(\d{1,7})\.flight")
-MOST_BYTES = 256 << 20
-_MOST_FILES = 200_000
+# Dumps are large, and those of some ranks tell enough; what else is collected of a rank is some kilobytes.
+_MOST_DUMPS_BYTES, _MOST_OTHER_BYTES = 192 << 20, 128 << 20
 
 
 class HangFiles:
@@ -32,8 +32,9 @@ class HangFiles:
         self._run, self._attempt = run, attempt
         self.number = 0
         self.refused = ""
-        self._bytes = self._files = 0
+        self._dumps_bytes = self._other_bytes = 0
         self._open: dict[tuple[str, str], list[bytes]] = {}
+        self._dropped: set[tuple[str, str]] = set()
 
     def begin(self) -> int:
         """Make the folders and return the number of the hang.
@@ -52,20 +53,30 @@ class HangFiles:
 
     def take(self, node: str, name: str, part: bytes, last: bool) -> None:
         """Keep a part of a file; with the last one it is written. What is too much, or no name of ours, is not kept."""
+        key = (node, name)
         if not _NAME.fullmatch(name) or ".." in name:
             self._refuse(f"{node} told a file of the name {name[:100]!r}")
-            return
-        self._bytes += len(part)
-        if self._bytes > MOST_BYTES or self._files > _MOST_FILES:
-            self._open.pop((node, name), None)
-            self._refuse(f"more than {MOST_BYTES >> 20} MiB were collected: the rest is left out")
-            return
-        parts = self._open.setdefault((node, name), [])
-        parts.append(part)
-        if last:
-            del self._open[node, name]
-            self._files += 1
-            self._write(name, b"".join(parts))
+        elif key not in self._dropped and self._has_room(name, len(part)):
+            parts = self._open.setdefault(key, [])
+            parts.append(part)
+            if last:
+                del self._open[key]
+                self._write(name, b"".join(parts))
+        else:
+            self.drop(node, name, "so much was collected that not all of it is kept")
+
+    def drop(self, node: str, name: str, why: str) -> None:
+        """Keep nothing of a file: a part of it is missing."""
+        self._open.pop((node, name), None)
+        self._dropped.add((node, name))
+        self._refuse(f"{why}: {name} of {node} is the first that is left out")
+
+    def _has_room(self, name: str, length: int) -> bool:
+        if _DUMP.fullmatch(name):
+            self._dumps_bytes += length
+            return self._dumps_bytes <= _MOST_DUMPS_BYTES
+        self._other_bytes += length
+        return self._other_bytes <= _MOST_OTHER_BYTES
 
     def describe(self, document: dict[str, Any]) -> None:
         """Write what is known of the hang itself."""
@@ -78,7 +89,7 @@ class HangFiles:
         if dump is not None:
             path = self._run.root / "flight" / f"attempt-{self._attempt}" / f"rank-{dump[1]}.pkl"
         try:
-            write_atomically(path, data, below=self._run.root)
+            write_atomically(path, data, below=self._run.root, durable=False)
         except (OSError, RunFolderError) as error:
             self._refuse(f"{name} cannot be written: {error}")
 

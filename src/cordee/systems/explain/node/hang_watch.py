@@ -23,7 +23,8 @@ from cordee.wire.messages import Gather, Gathered, RanksEnded, RanksStarted, Sto
 
 _COLLECT_S, _MORE_S, _JUDGE_S = 8.0, 3.0, 20.0
 _MOST_WAITING_BYTES = 64 << 20
-_MOST_HANGS = 20
+_MOST_HANGS, _MOST_NOTES = 20, 100
+_WRITE_S = 0.002
 _REPORT = "cordee.systems.explain.hang_report"
 
 
@@ -39,6 +40,15 @@ class _Collecting:
         self.notes: list[str] = []
         self.waiting_bytes = 0
 
+    def note(self, text: str) -> None:
+        """Remember what could not be had."""
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append(text)
+
+    def written(self, count: int) -> None:
+        """So many bytes wait for the disk no more."""
+        self.waiting_bytes -= count
+
 
 class HangWatch(RunWatcher):
     """See RunWatcher; nothing is watched where `[hang]` says so."""
@@ -48,7 +58,7 @@ class HangWatch(RunWatcher):
         wanted: dict[str, Any] = run.plan.step.systems.get("explain", {})
         self._wanted = bool(wanted.get("enabled", True))
         self._policy = HangPolicy(wanted.get("after_s"), wanted.get("action", "report"))
-        self._detector = HangDetector(self._policy)
+        self._detector = HangDetector(self._policy, run.plan.sampling.interval_s)
         self._attempt = 0
         self._ranks: dict[str, range] = {}
         self._lane = Lane("cordee-hangs")
@@ -60,7 +70,7 @@ class HangWatch(RunWatcher):
 
     def telemetry(self, node: Node, message: Telemetry) -> None:
         ranks = self._ranks.get(node.name)
-        if ranks is not None:
+        if ranks is not None and message.stands is not None:
             self._detector.told(ranks, message.stands, monotonic())
 
     def rank_news(self, node: Node, message: Union[RanksStarted, RanksEnded, StopAnswers]) -> None:
@@ -79,16 +89,17 @@ class HangWatch(RunWatcher):
             return
         if not message.name:
             if message.text:
-                collecting.notes.append(f"{node.name}: {message.text}")
+                collecting.note(f"{node.name}: {message.text}")
             collecting.open.discard(node.name)
             if not collecting.open:
                 collecting.all_told.set()
         elif collecting.waiting_bytes + len(body) > _MOST_WAITING_BYTES:
-            collecting.notes.append(f"{node.name}: {message.name} is left out: the disk takes no more for now")
+            self._lane.submit(lambda: collecting.files.drop(node.name, message.name, "the disk is too slow"))
         else:
             collecting.waiting_bytes += len(body)
+            loop = asyncio.get_running_loop()
             work = self._lane.submit(lambda: collecting.files.take(node.name, message.name, body, message.last))
-            work.add_done_callback(lambda _: setattr(collecting, "waiting_bytes", collecting.waiting_bytes - len(body)))
+            work.add_done_callback(lambda _: loop.call_soon_threadsafe(collecting.written, len(body)))
 
     # What is seen
 
@@ -97,10 +108,12 @@ class HangWatch(RunWatcher):
             return
         self._follow()
         seen = self._detector.look(now)
-        if isinstance(seen, HangBegan) and self._task is None and self._hangs < _MOST_HANGS:
-            attempt = self.run.attempt()
-            assert attempt is not None
+        attempt = self.run.attempt()
+        if isinstance(seen, HangBegan) and self._task is None and attempt is not None:
             self._hangs += 1
+            if self._hangs > _MOST_HANGS:
+                self._act(attempt, [])
+                return
             self._task = asyncio.ensure_future(self._collect(seen, attempt, now))
             self._task.add_done_callback(self._collected)
         elif isinstance(seen, HangOver) and self._hangs:
@@ -135,12 +148,15 @@ class HangWatch(RunWatcher):
         for node in attempt.nodes:
             if not self.run.order(node, Gather(_id_of(self._hangs), attempt.number, _COLLECT_S)):
                 collecting.open.discard(node.name)
+                collecting.note(f"{node.name}: its agent is gone")
         if collecting.open:
             await _at_most(collecting.all_told.wait(), _COLLECT_S + _MORE_S)
-        collecting.notes += [f"{node}: nothing was told in time" for node in sorted(collecting.open)]
+        for name in sorted(collecting.open):
+            collecting.note(f"{name}: not all was told in time")
         described = self._lane.submit(lambda: files.describe(self._document(collecting)))
         findings: list[Finding] = []
-        if await _at_most(asyncio.wrap_future(described), _MORE_S) and first.exception() is None:
+        patience_s = _MORE_S + _WRITE_S * len(collecting.node_of)
+        if await _at_most(asyncio.wrap_future(described), patience_s) and first.exception() is None:
             findings = await self._judged(files.number)
         for finding in findings or [self._without_judgement(collecting)]:
             self._write(finding)
@@ -191,7 +207,7 @@ class HangWatch(RunWatcher):
 
     def _act(self, attempt: Attempt, findings: list[Finding]) -> None:
         """End the ranks where that is wanted: what was collected of them is safe by now."""
-        if self._policy.action == "report":
+        if self._policy.action == "report" or not self._detector.hangs:
             return
         about = findings[0] if findings else None
         evidence = about.evidence if about is not None and isinstance(about.evidence, dict) else {}

@@ -1,0 +1,79 @@
+"""Real ranks of a script that knows nothing of Cordée hang: who, where and why is told, and the run goes on from its checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from cordee.testing.runs import LocalRun
+
+from cordee.faces.report.run_document import run_document
+
+SCRIPT = Path(__file__).with_name("hanging_train.py")
+JOB = """\
+name = "hang"
+run = "python train.py {kind} 12"
+[need]
+nodes = 2
+ranks_per_node = {per_node}
+[vet]
+max_load = 1000.0
+modules = []
+[hang]
+after = "{after}"
+action = "{action}"
+[checkpoint]
+path = "."
+pattern = "saved.pt"
+resume = "self"
+"""
+FOUND = {
+    "stop": "hang-stopped",
+    "loop": "hang-gil",
+    "fifo": "hang-input",
+    "collective": "hang-collective",
+    "skip": "hang-collective",
+    "sleep": "hang-missing-rank",
+}
+
+
+def hung(folder: Path, kind: str, action: str, per_node: int) -> dict:
+    """Return the document of a run whose last rank hung."""
+    job = folder / "job"
+    job.mkdir()
+    shutil.copy(SCRIPT, job / "train.py")
+    (job / "cordee.toml").write_text(JOB.format(kind=kind, action=action, per_node=per_node, after="10s"))
+    with LocalRun(job, folder / "runs") as run:
+        run.wait_end(150)
+        return run_document(run.prepared.folder, run.state)
+
+
+def judged(document: dict, kind: str, rank: int) -> None:
+    (finding,) = [one for one in document["findings"] if one["rule"].startswith("hang-") and one["severity"] == "error"]
+    assert (finding["rule"], finding["ranks"], finding["nodes"]) == (FOUND[kind], [rank], ["local-1"]), finding["text"]
+    if kind != "stop":
+        assert "train.py:" in finding["where"]
+
+
+def test_a_rank_that_is_stopped_is_named_and_the_run_goes_on_from_its_checkpoint(tmp_path):
+    document = hung(tmp_path, "stop", "restart", 1)
+    assert (document["state"], document["restarts"]) == ("finished", 1)
+    judged(document, "stop", 1)
+    assert "stopped by a signal" in document["failures"][0]["message"]
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", FOUND)
+def test_each_of_eight_ranks_that_hangs_in_its_own_way_is_named_with_its_line(tmp_path, kind):
+    document = hung(tmp_path, kind, "restart", 4)
+    assert (document["state"], document["restarts"]) == ("finished", 1)
+    judged(document, kind, 7)
+
+
+@pytest.mark.campaign
+def test_a_run_that_is_to_end_when_it_hangs_has_failed(tmp_path):
+    document = hung(tmp_path, "sleep", "end", 1)
+    assert (document["state"], document["reason"], document["exit_code"]) == ("failed", "hang", 1)
+    judged(document, "sleep", 1)
