@@ -46,7 +46,7 @@ def hung(folder: Path, kind: str, action: str, per_node: int) -> dict:
     (job / "cordee.toml").write_text(JOB.format(kind=kind, action=action, per_node=per_node, after="10s"))
     with LocalRun(job, folder / "runs") as run:
         run.wait_end(150)
-        return run_document(run.prepared.folder, run.state)
+        return run_document(run.folder, run.state)
 
 
 def judged(document: dict, kind: str, rank: int) -> None:
