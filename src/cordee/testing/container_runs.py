@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.testing.runs import LocalRun
 
 

@@ -18,7 +18,7 @@ from cordee.control.supervisor.ownership import Ownership
 from cordee.core.backends import HERE
 from cordee.job.submit import submitter
 from cordee.job.submit.prepare import Prepared, create_run, prepare
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay

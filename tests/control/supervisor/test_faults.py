@@ -16,7 +16,7 @@ import pytest
 from cordee.control.identity import identity
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import OwnershipError
-from cordee.machine.process_tree import all_processes, read_process
+from cordee.machine.processes.tree import all_processes, read_process
 from cordee.testing.preloading import build_faults, faulty
 from cordee.testing.runs import LocalRun
 

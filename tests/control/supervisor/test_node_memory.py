@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 
-from cordee.machine.memory_limits import NodeFolder, folders_of, memory_places
+from cordee.machine.node_folder import NodeFolder, folders_of, memory_places
 from cordee.testing.preloading import build_faults, faulty
 
 TMP = tempfile.gettempdir()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cordee
-from cordee.machine.presence import GPU_VARIABLES
+from cordee.machine.gpus.presence import GPU_VARIABLES
 from cordee.telemetry.node.record import gpus as module
 from cordee.telemetry.node.record.binding import bind_near_gpu
 from cordee.telemetry.node.record.gpus import Claim, GpuThread

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cordee.core.errors import CordeeError
-from cordee.machine.starting import module_argv
+from cordee.machine.processes.starting import module_argv
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.shown.kept_data import KeptData
 

@@ -15,7 +15,7 @@ import pytest
 
 from cordee import wire
 from cordee.core.errors import CordeeError, UsageError
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.systems.vetting.node.standalone.membership import VettingRoster
 from cordee.systems.vetting.node.standalone.results import code_of, usable_nodes, write_results
 from cordee.systems.vetting.node.standalone.shared_folder import SharedFolder

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from cordee.core.errors import CordeeError
 from cordee.core.secrets import masked_text
 from cordee.core.units import format_size
-from cordee.machine.parent import die_with_parent
+from cordee.machine.processes.parent import die_with_parent
 from cordee.systems.environments.images.credentials import write_auth_file
 from cordee.systems.environments.images.errors import ImageError
 from cordee.systems.environments.images.make import no_space, out_of_quota

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Mapping, Optional
 
-from cordee.machine.process_tree import read_process
+from cordee.machine.processes.tree import read_process
 
 # Slurm's numbers from here on are no steps of srun: the batch script, the interactive shell and the like (slurm.h).
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Mapping, NoReturn, Optional
 
 from cordee import __version__
 from cordee.core.errors import CordeeError
-from cordee.machine.process_tree import read_process
+from cordee.machine.processes.tree import read_process
 from cordee.runs.folder import RunFolder, say
 from cordee.telemetry.node.record.detach import start_detached
 from cordee.telemetry.node.record.ending import Followed

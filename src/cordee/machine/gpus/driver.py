@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cordee.machine.amd import AmdSource
-from cordee.machine.gpus import GpuSource, GpusUnreadable
-from cordee.machine.nvml import NvmlSource
+from cordee.machine.gpus.amd import AmdSource
+from cordee.machine.gpus.model import GpuSource, GpusUnreadable
+from cordee.machine.gpus.nvml import NvmlSource
 
 
 def open_gpus() -> GpuSource:

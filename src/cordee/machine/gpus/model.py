@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Iterable, Mapping, NamedTuple, Optional
 
-from cordee.machine.presence import listed
+from cordee.machine.gpus.presence import listed
 
 _ADDRESS = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})")
 

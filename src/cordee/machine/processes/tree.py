@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Collection, Iterable, Mapping, NamedTuple, Optional
 
-from cordee.machine.parent import die_with_parent, prctl
+from cordee.machine.processes.parent import die_with_parent, prctl
 
 MARKER = "CORDEE_TASK"
 _PR_SET_CHILD_SUBREAPER = 36

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Callable, Iterable, Optional, Sequence
 
 from cordee.core.words import signal_name
-from cordee.machine import process_tree as processes
-from cordee.machine.commands import not_started
-from cordee.machine.task_streams import STDERR, STDOUT, TaskStreams, spawn
+from cordee.machine.processes import tree as processes
+from cordee.machine.tasks.commands import not_started
+from cordee.machine.tasks.streams import STDERR, STDOUT, TaskStreams, spawn
 
 __all__ = ["STDERR", "STDOUT", "Task", "TaskExit", "TaskRunner"]
 _LONG_LOOK_S, _LOOKS_SHARE = 0.02, 0.1

@@ -11,8 +11,8 @@ import subprocess
 import termios
 from typing import Callable, Mapping, NamedTuple, Optional
 
-from cordee.machine.commands import find_command
-from cordee.machine.parent import die_with_parent
+from cordee.machine.processes.parent import die_with_parent
+from cordee.machine.tasks.commands import find_command
 
 STDOUT, STDERR = 0, 1
 _CHUNK = 65536

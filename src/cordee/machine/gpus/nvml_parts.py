@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, Optional
 
-from cordee.machine.gpus import THROTTLE_REASONS, GpuLink, GpuProcess
+from cordee.machine.gpus.model import THROTTLE_REASONS, GpuLink, GpuProcess
 
-# A `cordee.machine.nvml.NvmlDevice`, which imports this module.
+# A `cordee.machine.gpus.nvml.NvmlDevice`, which imports this module.
 Device = Any
 
 _FUNCTION_MISSING = "absent"

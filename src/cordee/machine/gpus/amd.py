@@ -9,7 +9,7 @@ import contextlib
 import io
 from typing import Any, Callable, Iterable, Optional
 
-from cordee.machine.gpus import Gpu, GpuProcess, GpuSource, GpusUnreadable, MissingValue, bus_id
+from cordee.machine.gpus.model import Gpu, GpuProcess, GpuSource, GpusUnreadable, MissingValue, bus_id
 
 _NOT_SUPPORTED, _NO_PERMISSION, _DRIVER_NOT_LOADED, _NO_DRIVER = 2, 10, 34, 51
 # What the driver tells of clocks that are held down, in the words of NVML where they mean the same.

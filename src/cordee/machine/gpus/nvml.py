@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable, Iterable, Optional
 
-from cordee.machine.gpus import Gpu, GpuSource, GpusUnreadable, MissingValue, bus_id
-from cordee.machine.nvml_parts import READERS
+from cordee.machine.gpus.model import Gpu, GpuSource, GpusUnreadable, MissingValue, bus_id
+from cordee.machine.gpus.nvml_parts import READERS
 
 _NO_PERMISSION, _LIBRARY_NOT_FOUND = 4, 12
 # Why a value is missing, by NVML's error code: invalid argument (there is no such link), not supported, no such function.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, NamedTuple, Optional
 
-from cordee.machine.tasks import Task, TaskExit, TaskRunner
+from cordee.machine.tasks.task import Task, TaskExit, TaskRunner
 
 
 class _Watcher(NamedTuple):
