@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.faces.cli import cordee as command
-from cordee.systems.data.node.read.token_store import open_token_index
-from cordee.systems.data.node.read.tokens import TokenSource
+from cordee.systems.data.node.read.tokens.source import TokenSource
+from cordee.systems.data.node.read.tokens.store import open_token_index
 from cordee.systems.data.pack import tokens as tokens_module
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.packing import pack, plan_of

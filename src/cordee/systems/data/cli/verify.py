@@ -80,11 +80,11 @@ def command(path: str, quick: bool, workers: int | None, cluster: str | None, as
 
 
 def _is_token_set(path: str) -> bool:
-    from cordee.systems.data.node.read.token_index import find_token_set
+    from cordee.systems.data.node.read.tokens.index import find_token_set
 
     if "://" not in path:
         return find_token_set(path) is not None
-    from cordee.systems.data.node.read.token_store import find_remote_set
+    from cordee.systems.data.node.read.tokens.store import find_remote_set
     from cordee.systems.data.node.shards.index import INDEX_NAME
     from cordee.systems.data.stores import open_store
 

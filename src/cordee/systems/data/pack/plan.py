@@ -110,7 +110,7 @@ def _why_nothing(listing: Listing) -> str:
 def _shuffled(samples: list[Sample], seed: int) -> list[Sample]:
     import numpy
 
-    from cordee.systems.data.node.read.order import shuffled
+    from cordee.systems.data.node.read.order.permutation import shuffled
 
     order = shuffled(numpy.arange(len(samples)), len(samples), seed, 0)
     return [samples[at] for at in order.tolist()]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from cordee.core.errors import DataError, UsageError
-from cordee.systems.data.node.read.token_index import read_token_index, write_token_index
-from cordee.systems.data.node.read.token_store import open_token_index
+from cordee.systems.data.node.read.tokens.index import read_token_index, write_token_index
+from cordee.systems.data.node.read.tokens.store import open_token_index
 from cordee.systems.data.pack._base import CHUNK_BYTES, PackOptions, PackResult, Target, Tell, Unreadable
 from cordee.systems.data.pack.already_packed import refuse_other
 from cordee.systems.data.pack.documents import documents

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.systems.data.node.read.packed_check import compare_bytes
+from cordee.systems.data.node.read.packed.check import compare_bytes
 from cordee.systems.data.node.shards.index import ShardIndex
 from cordee.systems.data.node.shards.members import Damaged, TarMember, member_at, padded
 from cordee.systems.data.pack._base import CHUNK_BYTES, Tell

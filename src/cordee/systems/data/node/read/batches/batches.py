@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Protocol, S
 
 from cordee.core.errors import CordeeError, CorruptDataError, DataError
 from cordee.systems.data.node.read._base import Sample, Samples, SampleSource, Unread
-from cordee.systems.data.node.read.collate import Collate
-from cordee.systems.data.node.read.memory import keep_freed_memory
-from cordee.systems.data.node.read.mixture import Mix
-from cordee.systems.data.node.read.table import SampleTable
+from cordee.systems.data.node.read.batches.collate import Collate
+from cordee.systems.data.node.read.batches.columns import SampleTable
+from cordee.systems.data.node.read.batches.memory import keep_freed_memory
+from cordee.systems.data.node.read.order.mixture import Mix
 
 if TYPE_CHECKING:
     import numpy

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from cordee.machine.opening import regular
 from cordee.systems.data.node.read.remote import ObjectMissing, Objects, local_copy
-from cordee.systems.data.node.read.token_index import (
+from cordee.systems.data.node.read.tokens.index import (
     Path,
     TokenIndex,
     check_size,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from cordee.core.errors import DataError
 from cordee.systems.data.node.read._base import Sample, SampleSource
 from cordee.systems.data.node.read.counting import ReadCounts
-from cordee.systems.data.node.read.token_files import TokenFile, TokenObject, open_tokens
-from cordee.systems.data.node.read.token_index import Path, raw_token_index
-from cordee.systems.data.node.read.token_store import open_token_index
-from cordee.systems.data.node.read.token_windows import TokenWindows
+from cordee.systems.data.node.read.tokens.files import TokenFile, TokenObject, open_tokens
+from cordee.systems.data.node.read.tokens.index import Path, raw_token_index
+from cordee.systems.data.node.read.tokens.store import open_token_index
+from cordee.systems.data.node.read.tokens.windows import TokenWindows
 
 if TYPE_CHECKING:
     import numpy

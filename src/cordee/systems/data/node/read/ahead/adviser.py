@@ -8,13 +8,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Iterable
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.read.ahead import ReadAhead, merged
+from cordee.systems.data.node.read.ahead.read_ahead import ReadAhead, merged
 from cordee.systems.data.node.read.counting import ReadCounts
-from cordee.systems.data.node.read.packed_files import Files
-from cordee.systems.data.node.read.packed_layout import PackedLayout
+from cordee.systems.data.node.read.packed.files import Files
+from cordee.systems.data.node.read.packed.layout import PackedLayout
 
 if TYPE_CHECKING:
-    from cordee.systems.data.node.read.ahead import Array
+    from cordee.systems.data.node.read.ahead.read_ahead import Array
 
 _GAP_BYTES = 64 << 10
 # The kernel cuts one advice off at the device's largest request or read-ahead, whichever is more

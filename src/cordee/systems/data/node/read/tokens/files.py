@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Union
 
 from cordee.core.errors import CorruptDataError, DataError
 from cordee.machine.opening import regular
-from cordee.systems.data.node.read.ahead_fetch import OBJECTS
-from cordee.systems.data.node.read.ahead_threads import Threads
+from cordee.systems.data.node.read.ahead.fetcher import OBJECTS
+from cordee.systems.data.node.read.ahead.threads import Threads
 from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.deferred_close import ENDING, close_elsewhere
-from cordee.systems.data.node.read.packed_files import read_whole
-from cordee.systems.data.node.read.token_index import TokenIndex
-from cordee.systems.data.node.read.token_windows import Answer, WindowShape
+from cordee.systems.data.node.read.packed.files import read_whole
+from cordee.systems.data.node.read.tokens.index import TokenIndex
+from cordee.systems.data.node.read.tokens.windows import Answer, WindowShape
 
 if TYPE_CHECKING:
     import numpy

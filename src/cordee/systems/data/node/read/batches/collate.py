@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter, itemgetter
 from typing import Any, Callable, Optional, Union
 
-from cordee.systems.data.node.read.table import SampleTable
+from cordee.systems.data.node.read.batches.columns import SampleTable
 
 Collate = Callable[[Any], Any]
 _SHAPE_AND_TYPE = attrgetter("shape", "dtype")

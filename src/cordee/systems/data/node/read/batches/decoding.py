@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Optional, Union
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.read.decode import automatic
+from cordee.systems.data.node.read.batches.decoders import automatic
 
 Change = Callable[[Any], Any]
 Decode = Union[None, str, Change, Mapping[str, Union[str, Change]]]

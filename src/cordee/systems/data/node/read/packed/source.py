@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Sequence, U
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.read._base import Sample, Samples, SampleSource, Unread
-from cordee.systems.data.node.read.ahead import ReadAhead
-from cordee.systems.data.node.read.ahead_advise import Adviser
-from cordee.systems.data.node.read.ahead_choice import WAYS, limit_for, way_for, workers_of_loader
-from cordee.systems.data.node.read.ahead_fetch import NETWORK_FILES, OBJECTS, Fetcher
-from cordee.systems.data.node.read.ahead_threads import Threads
-from cordee.systems.data.node.read.batch_pread import ManyReads
+from cordee.systems.data.node.read.ahead.adviser import Adviser
+from cordee.systems.data.node.read.ahead.choice import WAYS, limit_for, way_for, workers_of_loader
+from cordee.systems.data.node.read.ahead.fetcher import NETWORK_FILES, OBJECTS, Fetcher
+from cordee.systems.data.node.read.ahead.read_ahead import ReadAhead
+from cordee.systems.data.node.read.ahead.threads import Threads
+from cordee.systems.data.node.read.batches.columns import SampleTable
+from cordee.systems.data.node.read.batches.memory import keep_freed_memory
 from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.deferred_close import ENDING, close_elsewhere
-from cordee.systems.data.node.read.memory import keep_freed_memory
-from cordee.systems.data.node.read.packed_block import BlockReading, ReadPlan
-from cordee.systems.data.node.read.packed_files import Files
-from cordee.systems.data.node.read.packed_layout import PackedLayout, assembled
-from cordee.systems.data.node.read.ranks import usable_threads
+from cordee.systems.data.node.read.order.ranks import usable_threads
+from cordee.systems.data.node.read.packed.batch_pread import ManyReads
+from cordee.systems.data.node.read.packed.block import BlockReading, ReadPlan
+from cordee.systems.data.node.read.packed.files import Files
+from cordee.systems.data.node.read.packed.layout import PackedLayout, assembled
 from cordee.systems.data.node.read.remote import RemoteFiles, index_of
-from cordee.systems.data.node.read.table import SampleTable
 from cordee.systems.data.node.shards.index import INDEX_NAME, Path, open_index
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Optional
 
-from cordee.systems.data.node.read.packed_layout import PackedLayout, ShardPieces
+from cordee.systems.data.node.read.packed.layout import PackedLayout, ShardPieces
 
 if TYPE_CHECKING:
     import numpy

@@ -15,8 +15,8 @@ from typing import Any, Callable, Iterator, Optional, Union
 
 from cordee.core.errors import UsageError
 from cordee.systems.data.node.read._base import SampleSource
-from cordee.systems.data.node.read.batches import BatchBlock, BatchGrowth, RawBatch, Work
-from cordee.systems.data.node.read.collate import array_bytes
+from cordee.systems.data.node.read.batches.batches import BatchBlock, BatchGrowth, RawBatch, Work
+from cordee.systems.data.node.read.batches.collate import array_bytes
 from cordee.systems.data.node.read.deferred_close import ENDING, close_elsewhere
 
 _FIRST_LIMIT_BYTES = 16 << 20

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Sequence
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.read.order import shuffled
+from cordee.systems.data.node.read.order.permutation import shuffled
 
 if TYPE_CHECKING:
     import numpy

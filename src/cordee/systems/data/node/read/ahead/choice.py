@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from cordee.machine.memory import MemorySource
 from cordee.machine.mounts import mount_of, read_mounts
-from cordee.systems.data.node.read.ahead import ranks_of_node
+from cordee.systems.data.node.read.ahead.read_ahead import ranks_of_node
 
 WAYS = ("auto", "advise", "fetch", "none")
 # Kinds whose page cache follows POSIX_FADV_WILLNEED, and kinds that are memory. All others are asked by threads: a

@@ -12,7 +12,7 @@ from typing import Iterable, Optional
 from cordee.core.errors import DataError
 from cordee.machine.opening import regular
 from cordee.systems.data.node.read.counting import ReadCounts
-from cordee.systems.data.node.read.packed_check import check_shard
+from cordee.systems.data.node.read.packed.check import check_shard
 from cordee.systems.data.node.shards.index import ShardIndex
 
 _MOST_OPEN = 1024

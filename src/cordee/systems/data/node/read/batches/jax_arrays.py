@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.read.collate import mapped
+from cordee.systems.data.node.read.batches.collate import mapped
 
 
 def jax_batches(batches: Iterator[Any], sharding: Any) -> Iterator[Any]:

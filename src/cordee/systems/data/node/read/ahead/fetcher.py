@@ -5,9 +5,9 @@ from __future__ import annotations
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
 
-from cordee.systems.data.node.read.ahead import ReadAhead, merged
-from cordee.systems.data.node.read.ahead_threads import Threads
-from cordee.systems.data.node.read.packed_layout import PackedLayout, ShardPieces
+from cordee.systems.data.node.read.ahead.read_ahead import ReadAhead, merged
+from cordee.systems.data.node.read.ahead.threads import Threads
+from cordee.systems.data.node.read.packed.layout import PackedLayout, ShardPieces
 
 if TYPE_CHECKING:
     import numpy
