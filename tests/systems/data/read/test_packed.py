@@ -17,6 +17,7 @@ import pytest
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.read.packed import batch_pread as many
+from cordee.systems.data.node.read.packed import files as packed_files
 from cordee.systems.data.node.read.packed.source import PackedSource
 
 

@@ -38,7 +38,7 @@ def command(path: str, to: str, only: tuple[str, ...], workers: int | None, clus
     """
     from cordee.core.units import format_duration, format_size
     from cordee.systems.data.cli.telling import progress
-    from cordee.systems.data.pack.indexes import open_index_at
+    from cordee.systems.data.pack.shards.indexes import open_index_at
     from cordee.systems.data.pack.unpack import unpack
 
     path = place_of(path, cluster)

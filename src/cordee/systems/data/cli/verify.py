@@ -43,7 +43,7 @@ def command(path: str, quick: bool, workers: int | None, cluster: str | None, as
         return
     from cordee.core.units import format_duration, format_size
     from cordee.systems.data.cli.telling import progress
-    from cordee.systems.data.pack.indexes import open_index_at
+    from cordee.systems.data.pack.shards.indexes import open_index_at
     from cordee.systems.data.pack.verify import verify
 
     index = open_index_at(path)

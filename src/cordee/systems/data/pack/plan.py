@@ -12,7 +12,7 @@ from cordee.systems.data.node.shards.entries import Listing, Sample
 from cordee.systems.data.node.shards.grouping import choose, grouped, leave_out_litter
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.pack._base import PackPlan, SampleOrigin
-from cordee.systems.data.pack.tables import rows_of
+from cordee.systems.data.pack.origins.tables import rows_of
 
 _INDEX = INDEX_NAME.encode()
 SPLITS = ("auto", "first", "last")

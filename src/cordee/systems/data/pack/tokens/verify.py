@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cordee.core.errors import CorruptDataError
 from cordee.systems.data.node.read.tokens.store import open_token_index
 from cordee.systems.data.pack._base import CHUNK_BYTES
-from cordee.systems.data.pack.tokens import known_about
+from cordee.systems.data.pack.tokens.target import known_about
 from cordee.systems.data.stores import ObjectStore, open_store
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from cordee.systems.data.node.shards.folder import UNREADABLE
 from cordee.systems.data.node.shards.grouping import in_order
 from cordee.systems.data.node.shards.naming import by_folder, choose_split, key_and_field
 from cordee.systems.data.pack._base import SampleOrigin
-from cordee.systems.data.pack.rows import numbered
+from cordee.systems.data.pack.origins.rows import numbered
 
 _PATHS = (
     "path",

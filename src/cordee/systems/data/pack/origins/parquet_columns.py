@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cordee.core.errors import DataError, UsageError
-from cordee.systems.data.pack.rows import fields_of
+from cordee.systems.data.pack.origins.rows import fields_of
 
 _LABELS = ("label", "labels", "class", "fine_label", "category", "target", "cls")
 # Texts under these names are classes; a text called target is as often what a model should write.

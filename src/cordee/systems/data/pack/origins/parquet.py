@@ -16,8 +16,8 @@ from cordee.core.errors import CorruptDataError, UsageError
 from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 from cordee.systems.data.node.shards.grouping import in_order
 from cordee.systems.data.pack._base import SampleOrigin
-from cordee.systems.data.pack.parquet_columns import ParquetColumns
-from cordee.systems.data.pack.rows import numbered
+from cordee.systems.data.pack.origins.parquet_columns import ParquetColumns
+from cordee.systems.data.pack.origins.rows import numbered
 
 ARROW_ENDINGS = (".arrow", ".feather")
 _MOST_CELLS = 1 << 20

@@ -19,10 +19,10 @@ from cordee.core.units import format_size
 from cordee.systems.data.node.shards.index import INDEX_NAME, Shard, write_index
 from cordee.systems.data.pack._base import PackOptions, PackResult, PackTarget, Target, Tell, Unreadable
 from cordee.systems.data.pack.already_packed import finished, keep_record
-from cordee.systems.data.pack.merge import merge_parts
 from cordee.systems.data.pack.places import open_place, refuse_file, work_folder
-from cordee.systems.data.pack.shard_split import cut
-from cordee.systems.data.pack.shard_writer import ShardWriter
+from cordee.systems.data.pack.shards.merge import merge_parts
+from cordee.systems.data.pack.shards.split import cut
+from cordee.systems.data.pack.shards.writer import ShardWriter
 from cordee.systems.data.pack.state import PackState
 from cordee.systems.data.pack.unreadable import refuse_unreadable
 from cordee.systems.data.pack.workers import Jobs, run_all

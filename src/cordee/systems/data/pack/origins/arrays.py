@@ -12,8 +12,8 @@ from cordee.core.errors import DataError
 from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 from cordee.systems.data.node.shards.grouping import in_order
 from cordee.systems.data.pack._base import SampleOrigin
-from cordee.systems.data.pack.array_files import LABELS, ArrayFile, open_arrays
-from cordee.systems.data.pack.rows import fields_of
+from cordee.systems.data.pack.origins.array_files import LABELS, ArrayFile, open_arrays
+from cordee.systems.data.pack.origins.rows import fields_of
 
 # Rows that are read together: neighbours often lie in the same chunk of the file.
 _BLOCK_BYTES = 32 << 20

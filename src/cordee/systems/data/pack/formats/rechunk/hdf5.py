@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cordee.systems.data.pack.array_files import ArrayFile
-from cordee.systems.data.pack.formats.relayout import blocks, rows_of_chunk
+from cordee.systems.data.pack.formats.rechunk._base import blocks, rows_of_chunk
+from cordee.systems.data.pack.origins.array_files import ArrayFile
 
 # Of dimension scales; their references stand in a compound.
 _SCALES = ("DIMENSION_LIST", "REFERENCE_LIST")
@@ -16,7 +16,7 @@ def write_hdf5(source: ArrayFile, path: str, rows: int | None, wrote: Callable[[
     """Write all arrays, groups and attributes to a new file; filters of HDF5 are kept. Return what is left out, by kind."""
     import numpy
 
-    from cordee.systems.data.pack.array_files import import_h5py
+    from cordee.systems.data.pack.origins.array_files import import_h5py
 
     h5py = import_h5py()
     per_sample, left_out = source.per_sample(), _LeftOut(h5py, {})

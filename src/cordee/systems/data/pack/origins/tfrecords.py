@@ -18,7 +18,7 @@ from cordee.machine.opening import regular
 from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 from cordee.systems.data.node.shards.grouping import in_order
 from cordee.systems.data.pack._base import SampleOrigin
-from cordee.systems.data.pack.rows import fields_of, key_of
+from cordee.systems.data.pack.origins.rows import fields_of, key_of
 
 if TYPE_CHECKING:
     pass

@@ -13,11 +13,11 @@ from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.shards.index import INDEX_NAME, Shard, ShardIndex, write_index
 from cordee.systems.data.node.shards.members import Damaged, TarMember, corrupt, members
 from cordee.systems.data.pack._base import PackResult, PackTarget, Tell
-from cordee.systems.data.pack.columns import ShardColumns
-from cordee.systems.data.pack.indexes import open_index_at
-from cordee.systems.data.pack.merge import write_merged
 from cordee.systems.data.pack.places import open_place, work_folder
-from cordee.systems.data.pack.shard_file import TAR, ShardFile, field_crc, open_shard
+from cordee.systems.data.pack.shards.columns import ShardColumns
+from cordee.systems.data.pack.shards.file import TAR, ShardFile, field_crc, open_shard
+from cordee.systems.data.pack.shards.indexes import open_index_at
+from cordee.systems.data.pack.shards.merge import write_merged
 from cordee.systems.data.pack.state import PackState
 from cordee.systems.data.pack.workers import Jobs, run_all
 from cordee.systems.data.pack.writing import writing_to

@@ -17,8 +17,8 @@ from isal.isal_zlib import crc32
 from cordee.systems.data.node.shards.entries import PackedEntry, Sample
 from cordee.systems.data.node.shards.members import BLOCK, END, folder_header, header, label_member
 from cordee.systems.data.pack._base import Unreadable
-from cordee.systems.data.pack.columns import ShardColumns
 from cordee.systems.data.pack.output import Output
+from cordee.systems.data.pack.shards.columns import ShardColumns
 
 if TYPE_CHECKING:
     import numpy

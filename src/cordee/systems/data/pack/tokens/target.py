@@ -18,10 +18,10 @@ from cordee.systems.data.node.read.tokens.index import read_token_index, write_t
 from cordee.systems.data.node.read.tokens.store import open_token_index
 from cordee.systems.data.pack._base import CHUNK_BYTES, PackOptions, PackResult, Target, Tell, Unreadable
 from cordee.systems.data.pack.already_packed import refuse_other
-from cordee.systems.data.pack.documents import documents
 from cordee.systems.data.pack.places import refuse_file, work_folder
 from cordee.systems.data.pack.state import PackState, write_whole
-from cordee.systems.data.pack.tokenizers import Tokenizer, open_tokenizer
+from cordee.systems.data.pack.tokens.documents import documents
+from cordee.systems.data.pack.tokens.tokenizers import Tokenizer, open_tokenizer
 from cordee.systems.data.pack.unreadable import refuse_unreadable
 from cordee.systems.data.pack.workers import Jobs, run_all
 from cordee.systems.data.pack.writing import writing_to

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cordee.core.errors import DataError
-from cordee.systems.data.pack.array_files import ArrayFile
-from cordee.systems.data.pack.formats.relayout import SHARD_BYTES, blocks, rows_of_chunk
+from cordee.systems.data.pack.formats.rechunk._base import SHARD_BYTES, blocks, rows_of_chunk
+from cordee.systems.data.pack.origins.array_files import ArrayFile
 
 
 def write_zarr(source: ArrayFile, path: str, rows: int | None, wrote: Callable[[int], None]) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from cordee.systems.data.node.shards.members import Damaged
 from cordee.systems.data.pack._base import CHUNK_BYTES
 
 # By the beginning of an address: the module's `open_shard(address) -> ShardFile`.
-READERS: dict[str, str] = {"s3://": "cordee.systems.data.pack.objects"}
+READERS: dict[str, str] = {"s3://": "cordee.systems.data.pack.origins.objects"}
 # Shards with headers before their members; all others are known by the index alone.
 TAR = ".tar"
 

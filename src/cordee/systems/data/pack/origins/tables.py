@@ -20,8 +20,8 @@ from cordee.systems.data.node.shards.entries import Listing
 from cordee.systems.data.node.shards.grouping import NOT_ASKED_FOR, chosen
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.pack._base import SampleOrigin
-from cordee.systems.data.pack.parquet import ParquetOrigin
-from cordee.systems.data.pack.tfrecords import TFRecordsOrigin
+from cordee.systems.data.pack.origins.parquet import ParquetOrigin
+from cordee.systems.data.pack.origins.tfrecords import TFRecordsOrigin
 
 _INDEX = INDEX_NAME.encode()
 _BESIDE = "beside the tables, no rows"

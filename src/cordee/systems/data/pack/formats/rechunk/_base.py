@@ -18,10 +18,10 @@ from isal.isal_zlib import crc32
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.pack._base import PackOptions, PackResult, Tell
-from cordee.systems.data.pack.array_files import HDF5_ENDINGS, ArrayFile, open_arrays
-from cordee.systems.data.pack.arrays import ArraysOrigin
+from cordee.systems.data.pack.origins.array_files import HDF5_ENDINGS, ArrayFile, open_arrays
+from cordee.systems.data.pack.origins.arrays import ArraysOrigin
 from cordee.systems.data.pack.places import sync
-from cordee.systems.data.pack.sidecar import Beside
+from cordee.systems.data.pack.sidecar import Sidecar
 
 if TYPE_CHECKING:
     from cordee.systems.data.pack._base import PackPlan
@@ -36,7 +36,7 @@ _SAID = re.compile(r"error message = '([^']*)'")
 Write = Callable[[ArrayFile, str, int | None, Callable[[int], None]], dict[str, list[str]]]
 
 
-def relayout(plan: PackPlan, to: str, options: PackOptions, tell: Tell, write: Write, is_file: bool) -> PackResult:
+def rechunk(plan: PackPlan, to: str, options: PackOptions, tell: Tell, write: Write, is_file: bool) -> PackResult:
     """Write the arrays of the plan's origin to the file or folder `to`, which appears when it is whole and compared.
 
     Raises:
@@ -48,9 +48,9 @@ def relayout(plan: PackPlan, to: str, options: PackOptions, tell: Tell, write: W
     _refuse_choice(plan, source)
     to = _target(to, is_file)
     about = {"target": "hdf5" if is_file else "zarr", "fingerprint": plan.fingerprint, "chunk": rows}
-    beside = Beside(to, about)
+    sidecar = Sidecar(to, about)
     if os.path.lexists(to) and not options.restart:
-        return beside.packed()
+        return sidecar.packed()
     partial = os.path.join(os.path.dirname(to), f".partial-{os.path.basename(to)}")
     total, done = sum(array.nbytes for array in source.arrays.values()), [0]
 
@@ -60,7 +60,7 @@ def relayout(plan: PackPlan, to: str, options: PackOptions, tell: Tell, write: W
 
     try:
         _clear(partial)
-        beside.forget()
+        sidecar.forget()
         left_out = write(source, partial, rows, wrote)
         _compare(source, partial, wrote)
         plan.origin.check()
@@ -78,7 +78,7 @@ def relayout(plan: PackPlan, to: str, options: PackOptions, tell: Tell, write: W
     finally:
         _clear(partial)
     seconds = time.monotonic() - began
-    return beside.keep(PackResult(to, None, 1, source.samples, total, seconds, left_out=left_out))
+    return sidecar.keep(PackResult(to, None, 1, source.samples, total, seconds, left_out=left_out))
 
 
 def blocks(array: Any) -> Iterator[slice]:
