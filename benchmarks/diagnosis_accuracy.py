@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cordee.systems.score.load import load
 from cordee.systems.score.result import CLASSES, UNKNOWN
 from cordee.systems.score.score import score
+from cordee.systems.score.trace.load import load
 from cordee.testing.saturation_scenarios import SCENARIOS
 from cordee.testing.saturation_traces import Made, MadeNoise, write_scenario
 

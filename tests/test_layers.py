@@ -240,7 +240,7 @@ def fits(path: str, pattern: str) -> bool:
         ("job.load", "from cordee.systems.vetting.node.judge import verdict"),
         ("control.supervisor.decisions.run", "try:\n    import cordee.testing.runs\nexcept ImportError:\n    pass"),
         ("systems.data.account", "from cordee.systems.score import load"),
-        ("systems.score.load", "from cordee.faces.report import html"),
+        ("systems.score.trace.load", "from cordee.faces.report import html"),
         (
             "control.agent.agent",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cordee.systems.data import listing",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cordee.systems.score.trace import HostSamples, ScoredDevice, ScoredJob, ScoreTrace
+from cordee.systems.score.trace.model import HostSamples, ScoredDevice, ScoredJob, ScoreTrace
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cordee.systems.score.trace import LoggedTotals
+from cordee.systems.score.trace.model import LoggedTotals
 
 if TYPE_CHECKING:
     from cordee.telemetry.store.reader import Run

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import cordee
+from cordee.systems.score.baselines.noise import ratio_noise
 from cordee.systems.score.identity import levels
-from cordee.systems.score.noise import ratio_noise
 from cordee.systems.score.result import CLASSES, Caps, Saturation
-from cordee.systems.score.trace import ScoreTrace
+from cordee.systems.score.trace.model import ScoreTrace
 
 _MOST_WINDOWS = 400
 _LARGEST = 1e30

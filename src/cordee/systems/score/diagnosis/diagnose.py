@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cordee.systems.score.evidence import asked, evidence, percent, unknown_evidence
-from cordee.systems.score.longest_stretch import Scene, longest
+from cordee.systems.score.diagnosis.evidence import asked, evidence, percent, unknown_evidence
+from cordee.systems.score.diagnosis.longest_stretch import Scene, longest
+from cordee.systems.score.diagnosis.rules import RuleChoice, ScoreRule, choose
 from cordee.systems.score.result import CLASSES, UNKNOWN, Diagnosis, ScoreWindows
-from cordee.systems.score.rules import RuleChoice, ScoreRule, choose
 
 if TYPE_CHECKING:
     from cordee.systems.score.identity import Levels
-    from cordee.systems.score.trace import ScoreTrace
+    from cordee.systems.score.trace.model import ScoreTrace
     from cordee.systems.score.windows import WindowCut
 
 _UNKNOWN_ADVICE = (

@@ -11,7 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from cordee.systems.score.result import ScoreWindows
-    from cordee.systems.score.trace import ScoredDevice, ScoreTrace
+    from cordee.systems.score.trace.model import ScoredDevice, ScoreTrace
 
 _DAY_S = 86400
 

@@ -20,11 +20,11 @@ from cordee.core.documents.config_paths import config_folder
 from cordee.core.documents.toml_lines import error_line, find_line
 from cordee.core.errors import DocumentError
 from cordee.core.findings import Finding
-from cordee.systems.score.expression import Condition
+from cordee.systems.score.diagnosis.expression import Condition
 from cordee.systems.score.features import FEATURES
 from cordee.systems.score.result import CLASSES, UNKNOWN
 
-PACKAGE_FILE = Path(__file__).with_name("data") / "rules.toml"
+PACKAGE_FILE = Path(__file__).parents[1] / "data" / "rules.toml"
 SITE_FOLDER = Path("/etc/cordee/score-rules.d")
 KINDS = ("gpu", "cpu")
 _KEYS = ("class", "kind", "title", "when", "advice", "gain", "fixture")

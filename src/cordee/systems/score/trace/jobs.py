@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cordee.core.errors import CordeeError
 from cordee.core.secrets import masked_words
 from cordee.core.units import natural
-from cordee.systems.score.trace import ScoredJob
+from cordee.systems.score.trace.model import ScoredJob
 from cordee.telemetry.node.recording import recording_state
 from cordee.telemetry.store.phases import lost_time
 

@@ -16,7 +16,7 @@ from typing import Any
 from cordee.core.errors import DocumentError, UsageError
 from cordee.core.findings import Finding
 from cordee.machine.opening import read_json
-from cordee.systems.score.observe import Observation, Quantity
+from cordee.systems.score.baselines.observe import Observation, Quantity
 
 SCHEMA = "cordee.baseline/1"
 WORKLOAD = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import cordee
 from cordee.core.errors import UsageError
-from cordee.systems.score.baseline import WORKLOAD, Baseline, read_baseline
-from cordee.systems.score.judge import BaselineJudgement, incomparable, judge
-from cordee.systems.score.load import load
-from cordee.systems.score.observe import Observation, observe
+from cordee.systems.score.baselines.baseline import WORKLOAD, Baseline, read_baseline
+from cordee.systems.score.baselines.judge import BaselineJudgement, incomparable, judge
+from cordee.systems.score.baselines.observe import Observation, observe
 from cordee.systems.score.result import Caps, Saturation
 from cordee.systems.score.roofs import CapsTable, read_caps
 from cordee.systems.score.score import score
-from cordee.systems.score.trace import ScoreTrace
+from cordee.systems.score.trace.load import load
+from cordee.systems.score.trace.model import ScoreTrace
 
 
 def make_baseline(

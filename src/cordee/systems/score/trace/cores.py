@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cordee.systems.score.samples import SampleGroup
-from cordee.systems.score.trace import ScoredDevice
+from cordee.systems.score.trace.model import ScoredDevice
+from cordee.systems.score.trace.samples import SampleGroup
 from cordee.telemetry.node.recording import Recorder
 
 # Names of what is scored of cores; no source has them, they are made here.

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cordee.core.errors import EXIT_BAD, EXIT_DONE, EXIT_USAGE
-from cordee.systems.score.baseline import Baseline, Spread, quantity_names, spread
-from cordee.systems.score.noise import student_quantile
-from cordee.systems.score.observe import Observation, Quantity, decider_names, more_is_worse
+from cordee.systems.score.baselines.baseline import Baseline, Spread, quantity_names, spread
+from cordee.systems.score.baselines.noise import student_quantile
+from cordee.systems.score.baselines.observe import Observation, Quantity, decider_names, more_is_worse
 
 SCHEMA = "cordee.judgement/1"
 FALSE_ALARMS = 0.01  # of equal runs, all quantities that decide together

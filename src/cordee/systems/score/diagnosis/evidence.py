@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cordee.core.stats import outliers
+from cordee.systems.score.diagnosis.longest_stretch import Scene, Spot
 from cordee.systems.score.features import FEATURES
-from cordee.systems.score.longest_stretch import Scene, Spot
 
 if TYPE_CHECKING:
-    from cordee.systems.score.rules import ScoreRule
-    from cordee.systems.score.trace import ScoredDevice
+    from cordee.systems.score.diagnosis.rules import ScoreRule
+    from cordee.systems.score.trace.model import ScoredDevice
 
 _SHOWN = 6
 _NEVER = 0.02

@@ -9,13 +9,13 @@ import numpy as np
 
 from cordee.core.findings import Finding
 from cordee.core.stats import outliers
-from cordee.systems.score.diagnose import Diagnosed
-from cordee.systems.score.evidence import named, percent
+from cordee.systems.score.diagnosis.diagnose import Diagnosed
+from cordee.systems.score.diagnosis.evidence import named, percent
 from cordee.systems.score.result import ScorePart
-from cordee.systems.score.trace import ScoredDevice
+from cordee.systems.score.trace.model import ScoredDevice
 
 if TYPE_CHECKING:
-    from cordee.systems.score.trace import ScoreTrace
+    from cordee.systems.score.trace.model import ScoreTrace
 
 _IN_USE = 0.2
 _GIB = 1 << 30
