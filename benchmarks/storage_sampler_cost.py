@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from cordee.telemetry.node.samplers.storage import StorageSampler
-from cordee.testing.storage_tree import StorageTree
+from cordee.testing.hosts.storage_tree import StorageTree
 
 MORE_OPERATIONS = 64
 

@@ -10,7 +10,7 @@ from cordee.faces.cli import watch as watching
 from cordee.faces.cli import watch_samples, watch_state
 from cordee.runs.lookout import WATCHED_PER_S, Lookout
 from cordee.runs.news import NewsWriter, RunNews, news_file
-from cordee.testing.made_runs import MadeRun, write_run
+from cordee.testing.made.runs import MadeRun, write_run
 from cordee.testing.operations import counted
 
 

@@ -22,7 +22,7 @@ from cordee.systems.environments.images.reference import RegistryReference, read
 from cordee.systems.environments.images.registry_client import TRIES
 from cordee.systems.environments.node.document import Environment
 from cordee.testing.oci import LayerEntry, OciLayout
-from cordee.testing.registry import LoopbackRegistry
+from cordee.testing.servers.registry import LoopbackRegistry
 
 from .conftest import wait_for_no_process
 

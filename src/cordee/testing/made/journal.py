@@ -26,7 +26,7 @@ from cordee.job.plan.model import (
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import SCHEMA
 from cordee.runs.logframes import ERR, OUT, encode_frame
-from cordee.testing.made_signals import Story
+from cordee.testing.made.signals import Story
 
 STEP_S = 2.0
 TOTAL_STEPS = 100_000

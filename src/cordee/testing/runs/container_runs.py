@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from cordee.machine.processes import tree as processes
-from cordee.testing.runs import LocalRun
+from cordee.testing.runs.real_run import LocalRun
 
 
 def edf_with_python(image: Path, env: str = "") -> str:

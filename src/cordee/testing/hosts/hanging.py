@@ -1,6 +1,6 @@
 """A file system that never answers, as a server that has gone away leaves behind.
 
-`unshare --map-root-user --mount python -m cordee.testing.hanging FOLDER COMMAND...` runs a command that
+`unshare --map-root-user --mount python -m cordee.testing.hosts.hanging FOLDER COMMAND...` runs a command that
 sees such a file system at FOLDER. It is a real one of FUSE, whose server never reads: whoever touches the folder waits in
 the kernel, in state D. Nobody outside the command sees it, and it is gone when the command ends.
 """

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cordee.testing.recordings import STARTED_AT, MadeNode, made_node, write_recording
-from cordee.testing.saturation_scenarios import SCENARIOS, Levels, Scenario, StepPhase
+from cordee.testing.recordings.recording import STARTED_AT, MadeNode, made_node, write_recording
+from cordee.testing.recordings.scenarios import SCENARIOS, Levels, Scenario, StepPhase
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,10 +18,10 @@ from cordee.machine.processes.starting import module_argv
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.telemetry.node.blocklog import GRID, RECORD, BlockLogWriter, encode_events, encode_facts, encode_schema
 from cordee.telemetry.node.catalogue import described
-from cordee.testing import made_signals
-from cordee.testing.made_journal import STEP_S, MadeJournal, loss, made_plan, step_at, write_output
-from cordee.testing.made_signals import MEMORY_BYTES, RankLayout, Story
-from cordee.testing.recordings import H100, REMARK, SOURCE, gpu_uuid, made_rank
+from cordee.testing.made import signals
+from cordee.testing.made.journal import STEP_S, MadeJournal, loss, made_plan, step_at, write_output
+from cordee.testing.made.signals import MEMORY_BYTES, RankLayout, Story
+from cordee.testing.recordings.recording import H100, REMARK, SOURCE, gpu_uuid, made_rank
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ Values = Callable[[Story, Sequence[str], int, int], "dict[str, np.ndarray]"]
 
 
 def _default_metrics() -> dict[str, Sequence[str]]:
-    return {"gpu": made_signals.GPU_METRICS, "node": made_signals.NODE_METRICS, "rank": made_signals.RANK_METRICS}
+    return {"gpu": signals.GPU_METRICS, "node": signals.NODE_METRICS, "rank": signals.RANK_METRICS}
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,9 @@ class _Writer:
         per_node = self.made.per_node
         uuids = [[gpu_uuid(node, at) for at in range(per_node)] for node in range(len(self.names))]
         ranks = [list(range(node * per_node, (node + 1) * per_node)) for node in range(len(self.names))]
-        self._group("gpu", made_signals.gpu_values, uuids)
-        self._group("node", made_signals.node_values, [[name] for name in self.names])
-        self._group("rank", made_signals.rank_values, ranks)
+        self._group("gpu", signals.gpu_values, uuids)
+        self._group("node", signals.node_values, [[name] for name in self.names])
+        self._group("rank", signals.rank_values, ranks)
 
     def write(self, first: int, stop: int) -> None:
         """Write the seconds [first, stop)."""
@@ -218,7 +218,7 @@ class _Writer:
         for column, of_metric in enumerate(values.values()):
             rows["values"][:, :, column] = of_metric[at].reshape(len(rows), -1)
         rows["time"] = self.started_at + second
-        if made_signals.silent(self.story, second):
+        if signals.silent(self.story, second):
             return np.delete(rows, self.story.silent_node).tobytes()
         return rows.tobytes()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cordee.testing.flight_dumps import (
+from cordee.testing.flight.dumps import (
     PG,
     BatchCall,
     CpuStall,

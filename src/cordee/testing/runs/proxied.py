@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.machine.processes.starting import module_argv
-from cordee.testing.runs import LocalRun
+from cordee.testing.runs.real_run import LocalRun
 
 # A supervisor that tells the proxy's port in place of its own, and leaves keeper and agents to the test.
 _SUPERVISOR = """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cordee.testing.interpreters import write_interpreter
+from cordee.testing.hosts.interpreters import write_interpreter
 
 _BEFORE = """
 import sys, importlib.abc, importlib.util

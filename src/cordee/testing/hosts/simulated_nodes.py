@@ -18,7 +18,7 @@ from typing import Any
 
 import cordee
 from cordee.machine.processes.starting import module_argv
-from cordee.testing.host_tree import HostTree
+from cordee.testing.hosts.host_tree import HostTree
 from cordee.testing.nvml import FakeGpus
 
 _SOURCE = str(Path(cordee.__file__).parents[1])

@@ -138,7 +138,7 @@ class Synthetic:
             node=HostSamples(names, {name: name for name in names}, self._loader(_NODE_METRICS, self.nodes)),
             rank=HostSamples(ranks, node_of, self._loader(_RANK_METRICS, len(ranks))),
             missing=dict(self.absent),
-            remarks=["These samples were made up by cordee.testing.saturation; nothing was measured."],
+            remarks=["These samples were made up by cordee.testing.recordings.synthetic_traces; nothing was measured."],
         )  # fmt: skip
 
     def levels(self, metric: str) -> np.ndarray:
