@@ -30,9 +30,9 @@ from typing import NoReturn
 from cordee.core.documents.config_paths import cache_folder, runs_path
 from cordee.core.units import utc_text
 from cordee.systems.environments.images.errors import NoStoreError, StoreError
-from cordee.systems.environments.images.lock import FolderLock, identity
 from cordee.systems.environments.images.make import no_space, out_of_quota
-from cordee.systems.environments.images.records import (
+from cordee.systems.environments.images.store.lock import FolderLock, identity
+from cordee.systems.environments.images.store.records import (
     IMAGE_SCHEMA,
     NAME_SCHEMA,
     ROOT_FILE,

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cordee.systems.environments.images.importing import import_image
-from cordee.systems.environments.images.records import StoredImage
 from cordee.systems.environments.images.reference import RegistryReference
-from cordee.systems.environments.images.registry_client import RegistryQuestion, ask
-from cordee.systems.environments.images.store import ImageStore
+from cordee.systems.environments.images.registry.client import RegistryQuestion, ask
+from cordee.systems.environments.images.store.image_store import ImageStore
+from cordee.systems.environments.images.store.records import StoredImage
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from cordee.systems.environments.images import tarstream
-from cordee.systems.environments.images.blobs import LayerStream
 from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.make import squashfs_from_tar
-from cordee.systems.environments.images.oci import OciImage
-from cordee.systems.environments.images.tarstream import TarEntry, TarFault, TarReader
-from cordee.systems.environments.images.tree import (
+from cordee.systems.environments.images.layers import tar_stream
+from cordee.systems.environments.images.layers.blobs import LayerStream
+from cordee.systems.environments.images.layers.tar_stream import TarEntry, TarFault, TarReader
+from cordee.systems.environments.images.layers.tree import (
     FIFO,
     FILE,
     FOLDER,
@@ -36,6 +34,8 @@ from cordee.systems.environments.images.tree import (
     TreeNode,
     split_path,
 )
+from cordee.systems.environments.images.make import squashfs_from_tar
+from cordee.systems.environments.images.oci import OciImage
 
 _MAX_TIME = (1 << 32) - 1
 _KEPT_BITS = 0o1777
@@ -151,15 +151,15 @@ def _enter(tree: LayerTree, member: TarEntry, content: Content, found: MergedLay
     mode = member.mode & _KEPT_BITS
     mtime = min(max(member.mtime, 0), _MAX_TIME)
     found.attributes += member.attributes
-    if member.kind == tarstream.FOLDER:
+    if member.kind == tar_stream.FOLDER:
         tree.add(parts, TreeNode(FOLDER, 0, mode | 0o700, mtime))
-    elif member.kind == tarstream.SYMBOLIC_LINK:
+    elif member.kind == tar_stream.SYMBOLIC_LINK:
         if not member.link or "\0" in member.link or len(member.link.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
             raise LayerFault(f"a symbolic link leads nowhere: {member.name!r}")
         tree.add(parts, TreeNode(LINK, 0, 0o777, mtime, target=member.link))
-    elif member.kind == tarstream.HARD_LINK:
+    elif member.kind == tar_stream.HARD_LINK:
         tree.add_hard_link(parts, split_path(member.link, "a hard link"))
-    elif member.kind == tarstream.REGULAR:
+    elif member.kind == tar_stream.REGULAR:
         if member.pieces is not None and member.size_bytes > MAX_SPARSE_BYTES:
             raise LayerFault(
                 f"a sparse file is longer than any in an image: {member.name!r}, {member.size_bytes} bytes"
@@ -167,9 +167,9 @@ def _enter(tree: LayerTree, member: TarEntry, content: Content, found: MergedLay
         found.set_id += bool(member.mode & 0o6000)
         found.hidden += bool(member.size_bytes)
         tree.add(parts, TreeNode(FILE, 0, mode | 0o400, mtime, content=content))
-    elif member.kind == tarstream.PIPE:
+    elif member.kind == tar_stream.PIPE:
         tree.add(parts, TreeNode(FIFO, 0, mode, mtime))
-    elif member.kind in (tarstream.CHARACTER, tarstream.BLOCK):
+    elif member.kind in (tar_stream.CHARACTER, tar_stream.BLOCK):
         found.devices += 1
     else:
         raise LayerFault(f"an entry is of a kind that is not known: {member.name!r} ({member.kind!r})")

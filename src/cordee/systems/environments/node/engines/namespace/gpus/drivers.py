@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from cordee.systems.environments.node.engines.namespace.edits import Edits, Unknown
+from cordee.systems.environments.node.engines.namespace.gpus.edits import Edits, Unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def wanted_edits(devices: list[str], host: str = "") -> Edits:
             raise Unknown("device", "a device is a CDI name (vendor.com/class=name) or a path", device)
         by_cdi.append((kind, name))
     if by_cdi:
-        from cordee.systems.environments.node.engines.namespace.cdi import Specs
+        from cordee.systems.environments.node.engines.namespace.gpus.cdi import Specs
 
         specs = Specs(host)
         for kind, name in by_cdi:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from cordee.systems.environments.images.model import ByteReader
+from cordee.systems.environments.images.layers.model import ByteReader
 
 BLOCK_BYTES = 512
 _CHUNK_BYTES = 1 << 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from cordee.systems.environments.node.engines.namespace.edits import Edits, Unknown
+from cordee.systems.environments.node.engines.namespace.gpus.edits import Edits, Unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from cordee.systems.environments.images.errors import ImageError
 
 if TYPE_CHECKING:
-    from cordee.systems.environments.images.model import ByteReader
+    from cordee.systems.environments.images.layers.model import ByteReader
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK_BYTES = 1 << 20

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cordee.systems.environments.node.engines.podman.asked import PodmanQuestion
+    from cordee.systems.environments.node.engines.podman.question import PodmanQuestion
 
 # Commands enter the container with limits of their own; its first process, which opens nothing, needs these.
 _LIMITS = ("--ulimit=nofile=64:64", "--ulimit=nproc=64:64")

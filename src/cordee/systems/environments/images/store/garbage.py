@@ -10,10 +10,10 @@ from pathlib import Path
 
 from cordee.core.units import format_duration
 from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.lock import is_gone, owner_of, release
-from cordee.systems.environments.images.records import StoredImage
-from cordee.systems.environments.images.sizes import folder_bytes, last_change
-from cordee.systems.environments.images.store import ImageStore, now_of
+from cordee.systems.environments.images.store.image_store import ImageStore, now_of
+from cordee.systems.environments.images.store.lock import is_gone, owner_of, release
+from cordee.systems.environments.images.store.records import StoredImage
+from cordee.systems.environments.images.store.sizes import folder_bytes, last_change
 
 # An image that was located within this time may be in use by a job on any node: few sites let one run for longer.
 IN_USE_S = 7 * 86400.0

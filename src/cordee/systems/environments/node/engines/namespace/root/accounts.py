@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Optional
 
-    from cordee.systems.environments.node.engines.namespace.tree import RootTree
+    from cordee.systems.environments.node.engines.namespace.root.tree import RootTree
 
 _COPIED = ("/etc/resolv.conf", "/etc/hosts")
 

@@ -10,13 +10,13 @@ import os
 import stat
 
 from cordee.systems.environments.node.engines.namespace import kernel
-from cordee.systems.environments.node.engines.namespace.accounts import write_accounts
-from cordee.systems.environments.node.engines.namespace.devices import bind_device, mount_devices
-from cordee.systems.environments.node.engines.namespace.gpus import wanted_edits
+from cordee.systems.environments.node.engines.namespace.gpus.drivers import wanted_edits
 from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
-from cordee.systems.environments.node.engines.namespace.mounts import bind, mount_points, restrict
-from cordee.systems.environments.node.engines.namespace.overlay import join
-from cordee.systems.environments.node.engines.namespace.tree import RootTree
+from cordee.systems.environments.node.engines.namespace.root.accounts import write_accounts
+from cordee.systems.environments.node.engines.namespace.root.devices import bind_device, mount_devices
+from cordee.systems.environments.node.engines.namespace.root.mounts import bind, mount_points, restrict
+from cordee.systems.environments.node.engines.namespace.root.overlay import join
+from cordee.systems.environments.node.engines.namespace.root.tree import RootTree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class MountedRoot:
         self._covered = -1
         if request.kind == "squashfs" or any("sqsh" in flags for _, _, flags in request.mounts):
             # While the file that this program comes from is in sight: the stage may cover its folder.
-            import cordee.systems.environments.node.engines.namespace.squashfs  # noqa: F401
+            import cordee.systems.environments.node.engines.namespace.root.squashfs  # noqa: F401
 
     def prepare(self) -> None:
         """Mount what comes out of files: the image's squashfs and those of mounts. Processes that serve them start here.
@@ -122,7 +122,7 @@ class MountedRoot:
                 bind(self._real[source], path, flags, self._inner(self._real[source]))
 
     def _mount_squashfs(self, path: str, real: str, target: str) -> None:
-        from cordee.systems.environments.node.engines.namespace.squashfs import mount_squashfs
+        from cordee.systems.environments.node.engines.namespace.root.squashfs import mount_squashfs
 
         server = mount_squashfs(self._on_host(real), target, not self.user, path)
         if server is not None:
