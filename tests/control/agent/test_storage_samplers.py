@@ -9,8 +9,8 @@ import pytest
 
 from cordee.telemetry.node.catalogue import METRICS
 from cordee.telemetry.node.samplers import _base
-from cordee.telemetry.node.samplers.storage import StorageSampler
-from cordee.telemetry.node.samplers.storage_disks import JobDiskSampler
+from cordee.telemetry.node.samplers.storage.disks import JobDiskSampler
+from cordee.telemetry.node.samplers.storage.sampler import StorageSampler
 from cordee.testing.clocks import give_clock
 from cordee.testing.hosts.storage_tree import COUNTS, LUSTRE_2_12, LUSTRE_2_15, StorageTree
 

@@ -18,7 +18,7 @@ from cordee.runs.lookout import TELEMETRY_COST, WATCHED_PER_S, Lookout
 from cordee.runs.state import RunState
 from cordee.systems.score.views import Scores
 from cordee.telemetry.store.sealed import read_commit
-from cordee.telemetry.store.tail import LiveEvents
+from cordee.telemetry.store.unsealed.tail import LiveEvents
 
 _STANDING_S, _SELDOM_S = 5.0, 30.0
 _MOST_LINES = 200

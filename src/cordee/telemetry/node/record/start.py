@@ -18,7 +18,7 @@ from cordee.telemetry.node.record.ending import Followed
 from cordee.telemetry.node.record.execute import execute, find_program
 from cordee.telemetry.node.record.names import default_names
 from cordee.telemetry.node.record.options import EXIT_OURS, RecordError, RecordOptions
-from cordee.telemetry.node.record.place import RecordedProcess
+from cordee.telemetry.node.record.recorded_process import RecordedProcess
 from cordee.telemetry.node.record.roster import RankTaken, RecordingRoster, Registration
 from cordee.telemetry.node.recording import (
     AnotherRecording,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cordee.telemetry.store.rows import decode_rows
+from cordee.telemetry.store.unsealed.rows import decode_rows
 
 BLOCK_SLOTS = 60
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from cordee.telemetry.store.grids import Packed
     from cordee.telemetry.store.series import Names
-    from cordee.telemetry.store.spool import Spool
-    from cordee.telemetry.store.window import Window
+    from cordee.telemetry.store.unsealed.spool import Spool
+    from cordee.telemetry.store.unsealed.window import Window
 
 
 _GRID_HEAD = struct.Struct("<IBI")  # of a record, and the schema's id
@@ -46,7 +46,7 @@ class TailPart:
     Attributes:
         schemas: schema documents by id.
         rows: per schema id the samples in the order of writing, each time f64 and values f32 (f64 in older logs) [devices x
-            metrics]; see `cordee.telemetry.store.rows`.
+            metrics]; see `cordee.telemetry.store.unsealed.rows`.
         events: user events in the order of writing.
         packed: instead of rows, by schema id, pairs of times f64 [n] and values f32 [n, devices, metrics]; see `pack`.
         facts: FACTS documents in the order of writing.
@@ -84,7 +84,7 @@ class TailPart:
         """Keep the rows in single precision, each metric in one piece since it is read alone; in a file where one is given."""
         import numpy as np
 
-        from cordee.telemetry.store.rows import decode_rows
+        from cordee.telemetry.store.unsealed.rows import decode_rows
 
         for identity in [identity for identity in self.rows if identity in self.schemas]:
             schema = self.schemas[identity]
@@ -181,7 +181,7 @@ class UnsealedTail:
             self.tables.pop(path, None)
         self._parts = {path: self._parts.get(path) or TailPart(path, self._known) for path in paths}
         if self._packed and self._spool is None and sum(path.stat().st_size for path in paths) > _SPOOLED_BYTES:
-            from cordee.telemetry.store.spool import Spool
+            from cordee.telemetry.store.unsealed.spool import Spool
 
             self._spool = Spool()
         for part in self._parts.values():
@@ -271,7 +271,7 @@ def take_rows(windows: dict[str, Window], part: TailPart) -> dict[str, np.ndarra
     Rows without a schema stay: it may yet come.
     """
     from cordee.telemetry.store.grids import group_name
-    from cordee.telemetry.store.window import Window
+    from cordee.telemetry.store.unsealed.window import Window
 
     groups: dict[str, dict[int, list[bytes]]] = {}
     for identity in [identity for identity in part.rows if identity in part.schemas]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Optional, Sequence
 
-from cordee.telemetry.node.samplers.storage_mounts import Counters, SampledMount
+from cordee.telemetry.node.samplers.storage.mounts import Counters, SampledMount
 
 # Six numbers of `bytes:` and five of `events:`; of an operation its name, how often, and milliseconds from queue to answer.
 _BYTES = re.compile(rb"^\s*bytes:\s+\d+ \d+ \d+ \d+ (\d+) (\d+)", re.MULTILINE)

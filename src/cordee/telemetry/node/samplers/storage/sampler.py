@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from cordee.telemetry.node.catalogue import described
 from cordee.telemetry.node.samplers._base import FIRST, NAN, Sampler
-from cordee.telemetry.node.samplers.storage_mounts import COUNTERS, Counters, MountTable, SampledMount
+from cordee.telemetry.node.samplers.storage.mounts import COUNTERS, Counters, MountTable, SampledMount
 
 if TYPE_CHECKING:
-    from cordee.telemetry.node.samplers.storage_lustre import LustreClient
+    from cordee.telemetry.node.samplers.storage.lustre import LustreClient
 
 # In the order of COUNTERS; the last one is seconds spent in requests per second: the requests under way.
 _NAMES = (
@@ -98,11 +98,11 @@ class StorageSampler(Sampler):
         unseen: dict[str, str] = {}
         kinds = {mount.kind for mount in mounts}
         if "nfs" in kinds:
-            from cordee.telemetry.node.samplers.storage_nfs import nfs_counters
+            from cordee.telemetry.node.samplers.storage.nfs import nfs_counters
 
             found.update(nfs_counters(mounts))
         if self._lustre is None and "lustre" in kinds:
-            from cordee.telemetry.node.samplers.storage_lustre import LustreClient
+            from cordee.telemetry.node.samplers.storage.lustre import LustreClient
 
             self._lustre = LustreClient(*self._roots)
         if self._lustre is not None:

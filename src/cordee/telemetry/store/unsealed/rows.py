@@ -14,7 +14,7 @@ def decode_rows(rows: Sequence[bytes], devices: int, metrics: int) -> tuple[np.n
     """Return times float64 [n] and values [n, devices, metrics], float64 where a row has them; rows of other lengths are left out.
 
     Args:
-        rows: as `cordee.telemetry.store.tail.TailPart` keeps them.
+        rows: as `cordee.telemetry.store.unsealed.tail.TailPart` keeps them.
     """
     pieces = []
     for length, same in groupby(rows, len):

@@ -11,7 +11,7 @@ import os
 from typing import Optional, Sequence
 
 from cordee.machine.files import KernelFile
-from cordee.telemetry.node.samplers.storage_mounts import Counters, SampledMount
+from cordee.telemetry.node.samplers.storage.mounts import Counters, SampledMount
 
 _METADATA = frozenset(
     b"open close create link unlink symlink mkdir rmdir mknod rename getattr setattr statfs getxattr setxattr listxattr"
