@@ -8,10 +8,10 @@ from typing import Any
 
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import CordeeError
-from cordee.faces.cli import watch_heat
 from cordee.faces.cli.scheduler_state import stand, words
-from cordee.faces.cli.watch_reading import OutputTail
-from cordee.faces.cli.watch_samples import NewestSamples
+from cordee.faces.cli.watch import heat
+from cordee.faces.cli.watch.output import OutputTail
+from cordee.faces.cli.watch.samples import NewestSamples
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.lookout import TELEMETRY_COST, WATCHED_PER_S, Lookout
@@ -62,7 +62,7 @@ class WatchState:
         self.score_text = ""
         self.page = VIEWS[0]
         self.scroll = 0
-        self.heat = watch_heat.HeatChoice()
+        self.heat = heat.HeatChoice()
         self._journal = JournalFollower(folder)
         self._lookout = Lookout(folder, shared_per_s=WATCHED_PER_S)
         self._samples_due = 0.0

@@ -10,9 +10,9 @@ from rich.live import Live
 from rich.text import Text
 
 from cordee.core.stats import finite
-from cordee.faces.cli import watch_heat, watch_views
-from cordee.faces.cli.watch_keys import keys
-from cordee.faces.cli.watch_state import WatchState
+from cordee.faces.cli.watch import heat, views
+from cordee.faces.cli.watch.keys import keys
+from cordee.faces.cli.watch.state import WatchState
 from cordee.runs.folder import RunFolder
 from cordee.systems.score.views import Scores
 
@@ -56,14 +56,14 @@ class WatchScreen(WatchState):
     def picture(self, height: int, width: int = 100, *, colours: bool = True) -> RenderableType:
         """Return the whole screen, at most `height` rows."""
         if self.page == "overview":
-            return watch_views.overview(self, height, width)
-        head = watch_views.head(self)
-        foot = [Text(watch_views.keys_of(self), style="dim", no_wrap=True, overflow="ellipsis")]
+            return views.overview(self, height, width)
+        head = views.head(self)
+        foot = [Text(views.keys_of(self), style="dim", no_wrap=True, overflow="ellipsis")]
         room = max(1, height - len(head) - len(foot) - 1)
         if self.page == "heat":
-            lines = watch_heat.lines(self.samples, self.heat, room, width, colours=colours)
+            lines = heat.lines(self.samples, self.heat, room, width, colours=colours)
         else:
-            lines = watch_views.lines(self, width)
+            lines = views.lines(self, width)
             self.scroll = max(0, min(self.scroll, len(lines) - room))
             lines = lines[self.scroll : self.scroll + room]
         return Group(*head, *lines, *foot)
@@ -82,7 +82,7 @@ class WatchScreen(WatchState):
             "logged": {
                 name: {"last": finite(values[-1]), "values": len(values)} for name, values in self.values.items()
             },
-            "rows": [watch_views.row_document(samples, row) for row in samples.rows],
+            "rows": [views.row_document(samples, row) for row in samples.rows],
             "differing": [
                 {
                     "rank": one.rank,

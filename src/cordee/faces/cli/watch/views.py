@@ -22,8 +22,8 @@ from cordee.runs.state import NodeState, RankState
 from cordee.telemetry.store.phases import phase_shares
 
 if TYPE_CHECKING:
-    from cordee.faces.cli.watch_samples import Differing, NewestSamples, SampleRow
-    from cordee.faces.cli.watch_state import WatchState
+    from cordee.faces.cli.watch.samples import Differing, NewestSamples, SampleRow
+    from cordee.faces.cli.watch.state import WatchState
 
 _NARROW = 90
 _USAGE_FITS = 70

@@ -16,7 +16,7 @@ from cordee.core.terminal.quantities import quantity
 from cordee.core.words import counted
 
 if TYPE_CHECKING:
-    from cordee.faces.cli.watch_samples import NewestSamples, SampleRow
+    from cordee.faces.cli.watch.samples import NewestSamples, SampleRow
     from cordee.telemetry.store.views import Heat
 
 _STATISTICS = ("mean", "min", "max")

@@ -28,7 +28,7 @@ def command(run: str, once: bool, runs: str | None, as_json: bool) -> None:
       cordee watch last --once
     """
     folder = found(run, runs)
-    from cordee.faces.cli.watch import WatchScreen, watch
+    from cordee.faces.cli.watch.screen import WatchScreen, watch
 
     if as_json:
         view = WatchScreen(folder)

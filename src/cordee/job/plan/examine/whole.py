@@ -11,7 +11,7 @@ from cordee.core.parts import load
 from cordee.core.units import format_size
 from cordee.job.load import LoadedJob
 from cordee.job.plan.examination import Examinations
-from cordee.job.plan.examine_command import examine_command, examine_world
+from cordee.job.plan.examine.command import examine_command, examine_world
 from cordee.job.plan.model import Plan
 from cordee.job.plan.placement import Placement
 
