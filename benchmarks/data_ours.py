@@ -21,7 +21,7 @@ import numpy as np
 
 from cordee.systems.data.bench.bare import cached_share, direct_rate, drop, read_bare
 from cordee.systems.data.bench.pieces import SampleSpans, find_pieces
-from cordee.systems.data.node.read.order import shuffled
+from cordee.systems.data.node.read.order.permutation import shuffled
 
 sys.path.insert(0, str(Path(__file__).parent / "data_peers"))
 from run import TAKEN_BYTES, cpu_s, take_memory, warm

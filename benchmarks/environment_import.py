@@ -31,7 +31,7 @@ IMPORT = (
     "import sys, pathlib\n"
     "from cordee.systems.environments.images.importing import import_image\n"
     "from cordee.systems.environments.images.oci import open_image\n"
-    "from cordee.systems.environments.images.store import ImageStore\n"
+    "from cordee.systems.environments.images.store.image_store import ImageStore\n"
     "import_image(open_image(pathlib.Path(sys.argv[1])), ImageStore(pathlib.Path(sys.argv[2])), origin='benchmark')\n"
 )
 SQUASH = [

@@ -34,9 +34,9 @@ from typing import Any
 from on_slurm.common import led_to
 
 from cordee.core.errors import CordeeError
-from cordee.machine.memory_limits import memory_places, name_of_user
+from cordee.machine.node_folder import memory_places, name_of_user
 from cordee.runs.state import RunState
-from cordee.testing.runs import LocalRun, SlurmRun
+from cordee.testing.runs.real_run import LocalRun, SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 
 # Holds at the last step but one until there is a gate, so that what befalls it finds it training.

@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 
 from cordee.control.world import encode_places
-from cordee.machine import process_tree as processes
-from cordee.testing.runs import LocalRun
+from cordee.machine.processes import tree as processes
+from cordee.testing.runs.real_run import LocalRun
 
 TRAIN = "import time\nimport cordee\nfor i in range(900):\n    cordee.log(i, x=1.0); time.sleep(0.1)\n"
 CALLS = "trace=%file,getdents64"

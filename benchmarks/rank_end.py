@@ -17,8 +17,8 @@ import subprocess
 import sys
 import time
 
-from cordee.machine import process_tree as processes
-from cordee.machine.tasks import Task, TaskRunner
+from cordee.machine.processes import tree as processes
+from cordee.machine.tasks.task import Task, TaskRunner
 
 CHILDREN, ALL = "lists of children", "all processes"
 

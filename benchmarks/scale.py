@@ -37,7 +37,7 @@ from cordee.core.errors import WireError
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
-from cordee.testing.made_journal import made_plan
+from cordee.testing.made.journal import made_plan
 from cordee.wire import messages
 from cordee.wire.messages import FROM_SUPERVISOR, decode
 

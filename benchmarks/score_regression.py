@@ -17,13 +17,13 @@ import time
 
 import numpy as np
 
-from cordee.systems.score.baseline import Baseline
-from cordee.systems.score.judge import BETTER, SAME, UNKNOWN, WORSE, judge
-from cordee.systems.score.observe import Observation, observe
+from cordee.systems.score.baselines.baseline import Baseline
+from cordee.systems.score.baselines.judge import BETTER, SAME, UNKNOWN, WORSE, judge
+from cordee.systems.score.baselines.observe import Observation, observe
+from cordee.systems.score.diagnosis.rules import load_rules
 from cordee.systems.score.roofs import read_caps
-from cordee.systems.score.rules import load_rules
 from cordee.systems.score.score import score
-from cordee.systems.score.trace import ScoredDevice, ScoredJob, ScoreTrace
+from cordee.systems.score.trace.model import ScoredDevice, ScoredJob, ScoreTrace
 
 GPUS = 4
 MODEL = "NVIDIA H100 80GB HBM3"

@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from cordee.telemetry.node.samplers.storage import StorageSampler
-from cordee.testing.storage_tree import StorageTree
+from cordee.telemetry.node.samplers.storage.sampler import StorageSampler
+from cordee.testing.hosts.storage_tree import StorageTree
 
 MORE_OPERATIONS = 64
 

@@ -26,9 +26,9 @@ from typing import Any
 import yaml
 
 import cordee.job
-from cordee.testing.kernel_log import write_kmsg
+from cordee.testing.hosts.kernel_log import write_kmsg
+from cordee.testing.hosts.simulated_nodes import SimulatedNode, SimulatedNodes
 from cordee.testing.nvml import FakeGpus, build
-from cordee.testing.simulated_nodes import SimulatedNode, SimulatedNodes
 
 LIMIT_S = 20.0
 VETNODE_PORT = 29500

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cordee.faces.cli.watch import WatchScreen
+from cordee.faces.cli.watch.screen import WatchScreen
 from cordee.runs.folder import RunFolder
-from cordee.testing.made_runs import MadeRun, follow_run
+from cordee.testing.made.runs import MadeRun, follow_run
 
 BEFORE_S = 30
 

@@ -253,8 +253,8 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 @pytest.fixture(autouse=True)
 def _servers_of_other_tests_are_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who runs tasks ends what else lies below its process: in pytest's own that would be the servers of other tests."""
-    from cordee.machine.process_tree import all_processes
-    from cordee.machine.tasks import TaskRunner
+    from cordee.machine.processes.tree import all_processes
+    from cordee.machine.tasks.task import TaskRunner
 
     now = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
     begin = TaskRunner.__init__

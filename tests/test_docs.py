@@ -41,8 +41,8 @@ from cordee.job.document import Job
 from cordee.job.load import load_job
 from cordee.job.profile import ClusterProfile
 from cordee.systems.environments.edf import resolve
+from cordee.systems.score.diagnosis.rules import read_rules
 from cordee.systems.score.roofs import read_caps_file
-from cordee.systems.score.rules import read_rules
 from cordee.systems.vetting.protocol.document import load_protocol
 from cordee.telemetry.node import catalogue
 

@@ -238,7 +238,10 @@ def fits(path: str, pattern: str) -> bool:
         ("wire.connection", "from cordee.runs import folder"),
         ("core.errors", "def late():\n    from cordee.backends.local import submitter"),
         ("job.load", "from cordee.systems.vetting.node.judge import verdict"),
-        ("control.supervisor.decisions.run", "try:\n    import cordee.testing.runs\nexcept ImportError:\n    pass"),
+        (
+            "control.supervisor.decisions.run",
+            "try:\n    import cordee.testing.runs.real_run\nexcept ImportError:\n    pass",
+        ),
         ("systems.data.account", "from cordee.systems.score import load"),
         ("systems.score.load", "from cordee.faces.report import html"),
         (

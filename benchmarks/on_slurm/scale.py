@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cordee.core.units import parse_utc
 from cordee.runs.state import RunState
-from cordee.testing.runs import SlurmRun
+from cordee.testing.runs.real_run import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 from on_slurm.common import Rows, led_to, marks, plain_script, sbatch, settle, text_of, until, wait_gone, write_job
 from on_slurm.latency import FIRST

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import cordee
 from cordee.job.submit.prepare import Prepared
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.testing.backends import BackendSite, QueueSite
 from cordee.testing.slurm import DisposableSlurm
 

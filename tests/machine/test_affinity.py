@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.machine.affinity import gpu_addresses, near, numa_nodes, range_list
+from cordee.machine.gpus.affinity import gpu_addresses, near, numa_nodes, range_list
 
 
 class Tree:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cordee.machine import inventory
-from cordee.machine.affinity import range_list
+from cordee.machine.gpus.affinity import range_list
 from cordee.machine.inventory import read_slots
 from cordee.machine.slots import AllocatableGpu, CannotGive, Core, Instance, NodeSlots, SlotAllocator
 

@@ -10,7 +10,7 @@ import cordee
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.blocklog import BESIDE_CHANNEL, BlockLogWriter, encode_events, encode_facts
 from cordee.telemetry.store.logged import LoggedFacts, logged_facts, logged_findings
-from cordee.telemetry.store.tail import LiveEvents
+from cordee.telemetry.store.unsealed.tail import LiveEvents
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.blocklog import GRID, BlockLogWriter, encode_grid, encode_record, encode_schema
 from cordee.telemetry.store.reader import open_run
-from cordee.telemetry.store.spool import Spool, SpooledValues
-from cordee.telemetry.store.tail import TailPart
+from cordee.telemetry.store.unsealed.spool import Spool, SpooledValues
+from cordee.telemetry.store.unsealed.tail import TailPart
 from cordee.testing import recording_faults
 
 
@@ -27,7 +27,7 @@ def test_packed_samples_are_the_samples(fault, tmp_path):
 
 @pytest.mark.parametrize("fault", ["clock_going_back", "killed_sampler"])
 def test_samples_in_a_file_are_the_samples(fault, tmp_path, monkeypatch):
-    monkeypatch.setattr("cordee.telemetry.store.tail._SPOOLED_BYTES", 0)
+    monkeypatch.setattr("cordee.telemetry.store.unsealed.tail._SPOOLED_BYTES", 0)
     getattr(recording_faults, fault)(tmp_path)
     plain, spooled = open_run(tmp_path), open_run(tmp_path, packed=True)
     assert all(isinstance(of.values, SpooledValues) for of in spooled.source("gpu").samples)

@@ -9,8 +9,8 @@ from cordee.telemetry.node.blocklog import BlockLogWriter, encode_grid, encode_s
 from cordee.telemetry.store.grids import Axes
 from cordee.telemetry.store.reader import open_run
 from cordee.telemetry.store.seal import drop_sealed_parts, seal
+from cordee.telemetry.store.unsealed.window import BLOCK_SLOTS, Window
 from cordee.telemetry.store.views import heat
-from cordee.telemetry.store.window import BLOCK_SLOTS, Window
 
 T0 = 1_700_000_000.0
 METRICS = ["metric_0_ratio", "metric_1_ratio", "metric_2_ratio"]
@@ -74,7 +74,7 @@ def test_schemas_of_many_nodes_are_taken_in_as_one(tmp_path):
 
 
 def test_clocks_scattered_over_time_do_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("cordee.telemetry.store.window._MOST_BYTES", 10_000)
+    monkeypatch.setattr("cordee.telemetry.store.unsealed.window._MOST_BYTES", 10_000)
     window = Window(1.0)
     window.place(1, schema())
     window.take({1: [row(1e6 * number, 1, 2) for number in range(500)]}, tmp_path)
@@ -83,7 +83,7 @@ def test_clocks_scattered_over_time_do_not_fill_the_memory(tmp_path, monkeypatch
 
 
 def test_blocks_beyond_memory_lie_in_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("cordee.telemetry.store.window._IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr("cordee.telemetry.store.unsealed.window._IN_MEMORY_BYTES", 0)
     window = Window(1.0)
     window.place(1, schema())
     window.take({1: [row(0, 1, 2)]}, tmp_path)

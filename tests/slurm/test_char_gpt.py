@@ -14,7 +14,7 @@ from cordee.systems.data.account import account_of
 from cordee.telemetry.store.placement import placement
 from cordee.telemetry.store.reader import open_run
 from cordee.testing.corpora import pack_corpus
-from cordee.testing.runs import LocalRun
+from cordee.testing.runs.real_run import LocalRun
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(400)]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"

@@ -14,7 +14,7 @@ import pytest
 
 from cordee.backends.slurm.node.commands import SlurmError, job_record
 from cordee.control.identity import agent_file
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 
 CHAIN = '[need]\nnodes = 2\ntime = "2h"\n[on.slurm.need]\npartition = "debug"'
 HELD = '[need]\nnodes = 1\n[slurm]\noptions = ["--hold"]'

@@ -16,7 +16,7 @@ from cordee.core.errors import SubmitError
 from cordee.faces.cli.follow import RunFollower
 from cordee.runs.index import list_runs
 from cordee.runs.state import RunState
-from cordee.testing.runs import SlurmRun
+from cordee.testing.runs.real_run import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 
 SPARE = "[need]\nnodes = 2\nspare_nodes = 1"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cordee.core.errors import DocumentError
-from cordee.machine.process_tree import Process, read_process
+from cordee.machine.processes.tree import Process, read_process
 
 PROGRAMS = Path(__file__).parent / "programs"
 NODES, PER_NODE = 2, 2

@@ -14,7 +14,7 @@ import pytest
 from cordee.backends.slurm.node.commands import job_record
 from cordee.backends.slurm.node.job import JobStart
 from cordee.control.identity import agent_file, read_record
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 
 
 def counted(run) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from cordee.systems.score.compare import PARTS, compare, split_change
 from cordee.systems.score.result import CLASSES, Saturation, ScorePart, ScoreShares, ScoreWindows
-from cordee.systems.score.trace import ScoredDevice, ScoredJob
+from cordee.systems.score.trace.model import ScoredDevice, ScoredJob
 
 
 def scoring(name="job", graphics=0.8, sm=0.6, sol=0.4, count=60, noise=0.05, seed=0, busy=0.2):

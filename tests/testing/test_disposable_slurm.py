@@ -19,7 +19,7 @@ import pytest
 
 from cordee.backends.slurm.node.commands import SlurmError, job_record
 from cordee.core.errors import UsageError
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError
 from cordee.testing.slurm.configuration import SlurmShape, slurm_conf
 from cordee.testing.slurm.daemons import wait_until

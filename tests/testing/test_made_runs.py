@@ -15,9 +15,9 @@ from cordee.core.errors import UsageError
 from cordee.faces.cli import cordee as command
 from cordee.telemetry.store.placement import placement, placement_findings, sizes_of
 from cordee.telemetry.store.reader import Run
-from cordee.testing.made_journal import step_at
-from cordee.testing.made_runs import MadeRun, follow_run, write_run
-from cordee.testing.recordings import gpu_uuid
+from cordee.testing.made.journal import step_at
+from cordee.testing.made.runs import MadeRun, follow_run, write_run
+from cordee.testing.recordings.recording import gpu_uuid
 
 MADE = MadeRun(64, 60, started_at=1_790_000_000.0)
 

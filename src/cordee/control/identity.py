@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from cordee.machine.process_tree import is_same_process, read_process
+from cordee.machine.processes.tree import is_same_process, read_process
 from cordee.runs.folder import RunFolder
 
 

@@ -23,8 +23,8 @@ from cordee.control.supervisor.disks.starting import EXIT_REFUSED
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.waking import Waking
 from cordee.core.errors import CordeeError, OwnershipError
-from cordee.machine import process_tree as processes
-from cordee.machine.starting import module_argv
+from cordee.machine.processes import tree as processes
+from cordee.machine.processes.starting import module_argv
 from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.following import JournalFollower

@@ -6,7 +6,7 @@ import os
 from typing import Collection
 
 from cordee.machine import sysfs
-from cordee.machine.affinity import gpu_addresses, near, numa_nodes
+from cordee.machine.gpus.affinity import gpu_addresses, near, numa_nodes
 from cordee.machine.memory import MemorySource
 from cordee.machine.slots import AllocatableGpu, Core, NodeSlots
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Callable, Collection, Mapping, NamedTuple, Optional, Sequence
 
 from cordee.core.errors import CordeeError
-from cordee.machine.affinity import range_list
+from cordee.machine.gpus.affinity import range_list
 
 
 class Core(NamedTuple):

@@ -148,7 +148,7 @@ def make_run(runs: str, gpus: int, minutes: float, live: bool, for_s: float | No
     Example:
       cordee testing make-run /tmp/runs --gpus 1024 --minutes 5
     """
-    from cordee.testing.made_runs import MadeRun, follow_run, write_run
+    from cordee.testing.made.runs import MadeRun, follow_run, write_run
 
     if for_s is not None and not live:
         raise UsageError("--for goes with --live", given=f"--for {for_s:g}", allowed="--live --for SECONDS")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cordee.testing.recordings import STARTED_AT, MadeNode, gpu_uuid, made_node, write_recording
+from cordee.testing.recordings.recording import STARTED_AT, MadeNode, gpu_uuid, made_node, write_recording
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,8 +15,8 @@ from typing import Any
 from cordee.control.agent.companions import CompanionHost
 from cordee.control.agent.uplink import Uplink
 from cordee.job.submit.bundle import write_node_zip
-from cordee.machine.task_callbacks import WatchedTasks
-from cordee.machine.tasks import Task, TaskExit, TaskRunner
+from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.task import Task, TaskExit, TaskRunner
 from cordee.runs.plan import RunPlan, plan_of
 from cordee.systems.explain.node.companion import StandWatch
 from cordee.wire.messages import Gather, Gathered, RankStand

@@ -17,7 +17,7 @@ from cordee.backends.slurm.node.commands import SlurmError
 from cordee.backends.slurm.node.job import JobStart
 from cordee.backends.slurm.node.rescue import SlurmRescue, claim_node
 from cordee.control.identity import agent_file, identity, read_record
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter
 from cordee.runs.plan import Checkpoints, RunPlan, RunSampling, RunSegment, RunStep, RunTasks, RunTimeouts

@@ -17,7 +17,7 @@ import pytest
 
 from cordee.job.submit import Submitter, submitter
 from cordee.job.submit.prepare import create_run, prepare
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.submitting import Placeable, SchedulerSite, SubmitterSite

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from cordee.machine.presence import gpu_variables
+from cordee.machine.gpus.presence import gpu_variables
 from cordee.telemetry.node.samplers.gpu.attribution import GpuView, SeenGpu, look, of_job, of_rank
 from cordee.testing.nvml import FakeGpus
 

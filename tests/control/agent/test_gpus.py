@@ -17,11 +17,11 @@ from cordee.control.agent.telemetry.gpus import GpuSampling
 from cordee.control.launch import RankCommand
 from cordee.control.world import AttemptWorld
 from cordee.machine import inventory
+from cordee.machine.gpus.presence import gpu_device_file
 from cordee.machine.inventory import read_slots
-from cordee.machine.presence import gpu_device_file
 from cordee.machine.slots import AllocatableGpu, Core, Instance, NodeSlots, SlotAllocator
-from cordee.machine.task_callbacks import WatchedTasks
-from cordee.machine.tasks import Task, TaskRunner
+from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.task import Task, TaskRunner
 from cordee.runs.plan import Checkpoints, RunRequest, RunSampling, RunScheduler, RunStep, RunTasks
 from cordee.telemetry.node import recording_child
 from cordee.telemetry.node.blocklog import FACTS, GRID, SCHEMA, decode_json, encode_record, iter_records, merge_facts

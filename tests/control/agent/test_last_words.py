@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cordee.control.agent.output import LastOutput
-from cordee.machine.last_words import reason_in
-from cordee.machine.tasks import STDERR, STDOUT
+from cordee.machine.tasks.last_words import reason_in
+from cordee.machine.tasks.task import STDERR, STDOUT
 
 TRACEBACK = """\
 step 3 loss 0.5

@@ -16,10 +16,10 @@ import pytest
 
 from cordee.control.launch import RankCommand, make_launch
 from cordee.control.world import AttemptWorld
-from cordee.machine import process_tree as processes
-from cordee.machine.memory_limits import NodeFolder, name_of_user
-from cordee.machine.task_callbacks import WatchedTasks
-from cordee.machine.tasks import TaskExit, TaskRunner
+from cordee.machine.node_folder import NodeFolder, name_of_user
+from cordee.machine.processes import tree as processes
+from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.task import TaskExit, TaskRunner
 from cordee.runs.plan import Checkpoints, RunPlan, RunRequest, RunSampling, RunStep, RunTasks, RunTimeouts
 
 WAIT_S = 30.0

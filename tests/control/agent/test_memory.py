@@ -15,8 +15,8 @@ import pytest
 from cordee.control.agent.ranks import channels
 from cordee.control.agent.ranks.channels import NoRoom, RankChannels
 from cordee.control.launch.srun.handover import ERR, OUT, WORD, Handover, RankOrder
-from cordee.machine import memory_limits as memory
-from cordee.machine.memory_limits import NodeFolder, folders_of, name_of_user, sweep_abandoned
+from cordee.machine import node_folder as memory
+from cordee.machine.node_folder import NodeFolder, folders_of, name_of_user, sweep_abandoned
 from cordee.wire.channel import ChannelWriter
 
 
@@ -96,7 +96,7 @@ def test_a_folder_that_is_being_swept_is_made_again_by_who_needs_it(places):
         [
             sys.executable,
             "-c",
-            "import sys; from pathlib import Path; from cordee.machine.memory_limits import NodeFolder\n"
+            "import sys; from pathlib import Path; from cordee.machine.node_folder import NodeFolder\n"
             "print('comes', flush=True); NodeFolder(Path(sys.argv[1]), 'run', 'n1'); print('has it')",
             str(places[0]),
         ],

@@ -16,7 +16,7 @@ from cordee.control.agent.troubles import NodeTroubles
 from cordee.control.agent.uplink import Uplink
 from cordee.control.lease import LEASE_OVER
 from cordee.core.errors import WireError
-from cordee.machine.tasks import TaskExit
+from cordee.machine.tasks.task import TaskExit
 from cordee.testing.simulation import Case, RunScript, simulate
 from cordee.wire import messages
 from cordee.wire.messages import FROM_SUPERVISOR

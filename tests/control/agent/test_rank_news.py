@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from cordee.control.agent.ranks.attempt import NodeAttempt
-from cordee.machine.tasks import TaskExit
+from cordee.machine.tasks.task import TaskExit
 from cordee.wire.messages import EndedRank, RanksEnded, RanksStarted, StartedRank
 
 WORLD = SimpleNamespace(attempt=2, node="n1", local_ranks=range(4, 8))

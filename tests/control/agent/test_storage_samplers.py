@@ -9,10 +9,10 @@ import pytest
 
 from cordee.telemetry.node.catalogue import METRICS
 from cordee.telemetry.node.samplers import _base
-from cordee.telemetry.node.samplers.storage import StorageSampler
-from cordee.telemetry.node.samplers.storage_disks import JobDiskSampler
+from cordee.telemetry.node.samplers.storage.disks import JobDiskSampler
+from cordee.telemetry.node.samplers.storage.sampler import StorageSampler
 from cordee.testing.clocks import give_clock
-from cordee.testing.storage_tree import COUNTS, LUSTRE_2_12, LUSTRE_2_15, StorageTree
+from cordee.testing.hosts.storage_tree import COUNTS, LUSTRE_2_12, LUSTRE_2_15, StorageTree
 
 LUSTRE = ("10.1.0.1@o2ib:10.1.0.2@o2ib:/scratch", "/scratch")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cordee.machine import process_tree as processes
-from cordee.machine.commands import find_command
-from cordee.machine.tasks import STDERR, STDOUT, Task, TaskExit, TaskRunner
+from cordee.machine.processes import tree as processes
+from cordee.machine.tasks.commands import find_command
+from cordee.machine.tasks.task import STDERR, STDOUT, Task, TaskExit, TaskRunner
 
 ENV = {"PATH": os.environ["PATH"]}
 

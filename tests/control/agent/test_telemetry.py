@@ -8,7 +8,7 @@ from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.ranks import channels
 from cordee.control.agent.ranks.data_positions import DataPositions
 from cordee.control.agent.telemetry.node_telemetry import NodeTelemetry
-from cordee.machine import memory_limits as memory
+from cordee.machine import node_folder as memory
 from cordee.runs.plan import RunSampling
 from cordee.telemetry.node.blocklog import (
     EVENTS,

@@ -8,7 +8,7 @@ import os
 from cordee.faces.cli.cancel import cancel
 from cordee.faces.report.run_document import run_document
 from cordee.runs.journal import client_journal
-from cordee.testing.runs import LocalRun
+from cordee.testing.runs.real_run import LocalRun
 
 SHARED = '[checkpoint]\npath = "checkpoints"'
 LONG = "python train.py 100000 0.02"

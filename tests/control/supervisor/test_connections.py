@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cordee.testing.proxied import ProxiedRun, proxied
+from cordee.testing.runs.proxied import ProxiedRun, proxied
 
 ORDERS = ("setup", "checks", "port", "ranks")
 NEWS = ("setup_done", "checks_output", "checks_done", "port", "ranks_started", "ranks_ended")

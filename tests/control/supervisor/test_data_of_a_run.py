@@ -16,7 +16,7 @@ from cordee.faces.report.run_document import run_document
 from cordee.job.submit import plan_of
 from cordee.runs.journal import client_journal
 from cordee.systems.data.account import account_of
-from cordee.systems.data.node.read.token_index import write_token_index
+from cordee.systems.data.node.read.tokens.index import write_token_index
 
 LENGTH, SAMPLES, BATCH = 8, 250, 12
 # Ranks meet after every step, as those of a real training do, and write down which samples they were given in which step.

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from cordee.testing.preloading import build_faults, faulty
-from cordee.testing.runs import LocalRun
+from cordee.testing.hosts.preloading import build_faults, faulty
+from cordee.testing.runs.real_run import LocalRun
 
 WAITS = """
 import os, sys, time, cordee

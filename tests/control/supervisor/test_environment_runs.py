@@ -14,10 +14,10 @@ import pytest
 from cordee.faces.cli.cancel import cancel
 from cordee.faces.cli.show import describe
 from cordee.faces.report.run_document import run_document
-from cordee.testing.container_runs import edf_with_python, holders, mounts_left
 from cordee.testing.images import busybox_root, squashfs_of
-from cordee.testing.programs import COUNTING
-from cordee.testing.runs import LocalRun
+from cordee.testing.runs.container_runs import edf_with_python, holders, mounts_left
+from cordee.testing.runs.programs import COUNTING
+from cordee.testing.runs.real_run import LocalRun
 
 TELLING = """
 import os, pathlib

@@ -16,9 +16,9 @@ import pytest
 from cordee.control.identity import identity
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import OwnershipError
-from cordee.machine.process_tree import all_processes, read_process
-from cordee.testing.preloading import build_faults, faulty
-from cordee.testing.runs import LocalRun
+from cordee.machine.processes.tree import all_processes, read_process
+from cordee.testing.hosts.preloading import build_faults, faulty
+from cordee.testing.runs.real_run import LocalRun
 
 TWO = "[need]\nnodes = 2\n"
 LONG = "python train.py 150 0.02"

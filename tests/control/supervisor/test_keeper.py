@@ -12,7 +12,7 @@ import pytest
 
 from cordee.control.keeper import Kept
 from cordee.core.errors import CordeeError
-from cordee.machine.process_tree import all_processes
+from cordee.machine.processes.tree import all_processes
 
 LIVES = "import sys, time; open(sys.argv[1], 'w').close(); time.sleep(600)"
 # Is killed while it writes who it has started.

@@ -7,7 +7,7 @@ import json
 import os
 import time
 
-from cordee.testing.runs import LocalRun
+from cordee.testing.runs.real_run import LocalRun
 
 TWO = "[need]\nnodes = 2"
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from cordee.testing.proxied import proxied
+from cordee.testing.runs.proxied import proxied
 from cordee.testing.simulation import Case, RunScript, VirtualFault, simulate
 
 # What grows with time, or is made by the document side.

@@ -8,7 +8,7 @@ import pytest
 
 from cordee.backends.slurm.node.allocation import SlurmAllocation
 from cordee.control.identity import identity
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import Checkpoints, RunPlan, RunSampling, RunStep, RunTasks, RunTimeouts
 

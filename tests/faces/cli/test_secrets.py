@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from cordee.systems.score.jobs import job_of_run
+from cordee.systems.score.trace.jobs import job_of_run
 from cordee.telemetry.store.reader import Run
-from cordee.testing.made_runs import MadeRun, write_run
-from cordee.testing.serving import ServedRuns
+from cordee.testing.made.runs import MadeRun, write_run
+from cordee.testing.servers.serving import ServedRuns
 
 SECRET = "hunter2-Zx9"
 TOML = f"""

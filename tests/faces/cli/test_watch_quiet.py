@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from cordee.faces.cli import watch as watching
-from cordee.faces.cli import watch_samples, watch_state
+from cordee.faces.cli.watch import samples, state
+from cordee.faces.cli.watch import screen as watching
 from cordee.runs.lookout import WATCHED_PER_S, Lookout
 from cordee.runs.news import NewsWriter, RunNews, news_file
-from cordee.testing.made_runs import MadeRun, write_run
+from cordee.testing.made.runs import MadeRun, write_run
 from cordee.testing.operations import counted
 
 
@@ -29,10 +29,10 @@ def test_watching_a_run_that_trains_asks_at_most_one_operation_a_second(tmp_path
     clock, folder = Clock(), write_run(tmp_path, MadeRun(gpus, 30))
     lines = (folder.journal / "supervisor-1.jsonl").read_text().splitlines(keepends=True)
     (folder.journal / "supervisor-1.jsonl").write_text("".join(line for line in lines if '"ended"' not in line))
-    for module in (watch_state, watch_samples):
+    for module in (state, samples):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(
-        watch_state, "Lookout", lambda folder, **more: Lookout(folder, **more, shared=True, clock=clock.monotonic)
+        state, "Lookout", lambda folder, **more: Lookout(folder, **more, shared=True, clock=clock.monotonic)
     )
     writer, view = NewsWriter(news_file(folder.root)), watching.WatchScreen(folder)
     asked = turns = 0

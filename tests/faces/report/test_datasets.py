@@ -15,7 +15,7 @@ from cordee.faces.report.datasets import catalogue_document, datasets
 from cordee.faces.report.datasets.code import class_fields, document_keys, journal_events
 from cordee.faces.report.datasets.words import EVENTS, unit_of
 from cordee.telemetry.node.catalogue import GROUPS
-from cordee.testing.programs import COUNTING
+from cordee.testing.runs.programs import COUNTING
 
 PACKAGE = Path(cordee.__file__).parent
 

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from cordee.core.errors import RunFolderError
 from cordee.core.terminal.draw import sparkline
-from cordee.faces.cli.watch import WatchScreen, watch
-from cordee.faces.cli.watch_reading import OutputTail
+from cordee.faces.cli.watch.output import OutputTail
+from cordee.faces.cli.watch.screen import WatchScreen, watch
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter, read_journal

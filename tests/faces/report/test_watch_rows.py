@@ -12,15 +12,15 @@ from rich.console import Console
 
 from cordee.core.terminal.draw import coloured, shaded, sparkline
 from cordee.core.terminal.quantities import quantity
-from cordee.faces.cli.watch import WatchScreen, watch
-from cordee.faces.cli.watch_keys import letters
-from cordee.faces.cli.watch_samples import RESOURCES
-from cordee.faces.cli.watch_state import VIEWS
+from cordee.faces.cli.watch.keys import letters
+from cordee.faces.cli.watch.samples import RESOURCES
+from cordee.faces.cli.watch.screen import WatchScreen, watch
+from cordee.faces.cli.watch.state import VIEWS
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_facts, encode_grid, encode_schema
 from cordee.telemetry.node.catalogue import METRICS
-from cordee.testing.made_runs import MadeRun, write_run
+from cordee.testing.made.runs import MadeRun, write_run
 
 SECONDS = 60
 

@@ -16,8 +16,8 @@ from cordee.faces.web.tables import ARROW_TYPE, FRAME_TYPE, NumberTable, encode
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.store import views
 from cordee.telemetry.store.reader import Run
-from cordee.testing.made_runs import MadeRun, write_run
-from cordee.testing.serving import ServedRuns
+from cordee.testing.made.runs import MadeRun, write_run
+from cordee.testing.servers.serving import ServedRuns
 
 from .frames import decode_frame
 
@@ -254,7 +254,7 @@ def test_looking_at_a_run_writes_nothing_into_its_folders(runs: Path) -> None:
 
 
 def test_a_recording_is_shown_wherever_it_lies(tmp_path: Path, runs: Path) -> None:
-    from cordee.testing.recordings import made_node, write_recording
+    from cordee.testing.recordings.recording import made_node, write_recording
 
     place = tmp_path / "elsewhere"
     write_recording(place, [made_node(0, 2, {"gpu_graphics_ratio": np.full((60, 2), 0.75)})])

@@ -16,10 +16,10 @@ import pytest
 
 import cordee
 from cordee.runs.folder import RunFolder
-from cordee.testing.browsing import WatchedPage, chromium
-from cordee.testing.made_runs import MadeRun, follow_run, write_run
-from cordee.testing.recordings import gpu_uuid
-from cordee.testing.serving import ServedRuns
+from cordee.testing.made.runs import MadeRun, follow_run, write_run
+from cordee.testing.recordings.recording import gpu_uuid
+from cordee.testing.servers.browsing import WatchedPage, chromium
+from cordee.testing.servers.serving import ServedRuns
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from cordee.testing.browsing import WatchedPage, chromium
-from cordee.testing.made_runs import MadeRun, write_run
+from cordee.testing.made.runs import MadeRun, write_run
+from cordee.testing.servers.browsing import WatchedPage, chromium
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -8,8 +8,8 @@ import pytest
 
 from cordee.core.web.tokens import Token
 from cordee.runs.folder import RunFolder
-from cordee.testing.browsing import chromium
-from cordee.testing.serving import ServedRuns
+from cordee.testing.servers.browsing import chromium
+from cordee.testing.servers.serving import ServedRuns
 
 SECRET = "0123456789abcdef+/=0123456789abc"
 NOBODY = 4_000_000

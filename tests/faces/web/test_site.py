@@ -14,7 +14,7 @@ from cordee.faces.web.fleet import fleet_document
 from cordee.faces.web.library import Shelf
 from cordee.runs.folder import RunFolder
 from cordee.systems.vetting.node.judge.record import write
-from cordee.testing.made_runs import MadeRun, write_run
+from cordee.testing.made.runs import MadeRun, write_run
 
 NODES = """\
 NodeName=nid000000 Arch=x86_64 State=ALLOCATED Partitions=gpu Gres=gpu:4

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cordee.job.load import load_job
-from cordee.job.plan import examine_storage
 from cordee.job.plan.compile import make_plan
-from cordee.job.plan.examine_storage import local_kind
+from cordee.job.plan.examine import storage
+from cordee.job.plan.examine.storage import local_kind
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -65,7 +65,7 @@ def findings(tmp_path, monkeypatch):
         (tmp_path / "clusters/centre.toml").write_text(profile)
         environ = {"XDG_CONFIG_HOME": str(tmp_path), "CORDEE_CLUSTERS_PATH": str(tmp_path / "clusters")}
         loaded = load_job(tmp_path / "job", cluster="centre", environ=environ)
-        monkeypatch.setattr(examine_storage, "local_kind", lambda path: kinds.get(path.name))
+        monkeypatch.setattr(storage, "local_kind", lambda path: kinds.get(path.name))
         _, found = make_plan(loaded, run_id="t-20260101T000000Z-abcd", run_folder=tmp_path / "run")
         return [finding for finding in found if finding.rule == "local-folder"]
 

@@ -11,7 +11,7 @@ import pytest
 
 import cordee
 from cordee.core.errors import DataError
-from cordee.systems.data.node.read.token_index import write_token_index
+from cordee.systems.data.node.read.tokens.index import write_token_index
 from cordee.systems.data.node.shards.index import INDEX_NAME, open_index
 from cordee.systems.data.pack.verify import verify
 from cordee.testing.shards import packed

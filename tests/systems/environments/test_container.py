@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from cordee.control.agent.enclosure import AgentSurroundings, Enclosure, EnclosureDown
-from cordee.machine.task_callbacks import WatchedTasks
-from cordee.machine.tasks import Task, TaskExit, TaskRunner
+from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.task import Task, TaskExit, TaskRunner
 from cordee.runs.plan import Checkpoints, RunEnvironment, RunPlan, RunSampling, RunStep, RunTasks, RunTimeouts
 from cordee.systems.environments.node.container import NodeContainer
 from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment

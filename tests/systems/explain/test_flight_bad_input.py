@@ -11,8 +11,8 @@ import pytest
 
 from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
-from cordee.testing.flight_dumps import CpuStall, FlightEngine, changed, write_dump
-from cordee.testing.flight_faults import ddp
+from cordee.testing.flight.dumps import CpuStall, FlightEngine, changed, write_dump
+from cordee.testing.flight.faults import ddp
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 from cordee.core.findings import Finding
 from cordee.faces.cli import cordee as command
 from cordee.runs.journal import client_journal
-from cordee.testing.flight_dumps import CpuStall, FlightEngine, MadeDumps, changed
-from cordee.testing.flight_faults import ddp
-from cordee.testing.made_runs import MadeRun, write_run
+from cordee.testing.flight.dumps import CpuStall, FlightEngine, MadeDumps, changed
+from cordee.testing.flight.faults import ddp
+from cordee.testing.made.runs import MadeRun, write_run
 
 
 def hanging(rank: int) -> MadeDumps:

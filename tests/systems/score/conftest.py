@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cordee.runs.folder import RunFolder
-from cordee.systems.score.trace import HostSamples, ScoredDevice, ScoredJob, ScoreTrace
+from cordee.systems.score.trace.model import HostSamples, ScoredDevice, ScoredJob, ScoreTrace
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events, encode_facts, encode_grid, encode_schema
 from cordee.telemetry.node.catalogue import described
 from cordee.telemetry.node.recording import RecordedRank, Recorder, claim_number, write_recorder

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cordee.systems.score.cli.text import score_lines
+from cordee.systems.score.diagnosis.rules import PACKAGE_FILE, read_rules
 from cordee.systems.score.roofs import read_caps
-from cordee.systems.score.rules import PACKAGE_FILE, read_rules
 from cordee.systems.score.score import score
-from cordee.systems.score.trace import LoggedTotals, ScoredDevice
+from cordee.systems.score.trace.model import LoggedTotals, ScoredDevice
 
 RULES, CAPS = read_rules(PACKAGE_FILE), read_caps(environ={"XDG_CONFIG_HOME": "/nowhere"})
 COMPUTE = {"graphics": 0.98, "sm": 0.95, "tensor": 0.8, "fp32": 0.1, "fp64": 0.0, "dram": 0.3}

@@ -93,7 +93,7 @@ def test_copies_without_a_kernel_are_no_work_of_the_gpu(made):
 
 
 def test_an_instance_counts_by_its_share_of_the_gpu(made):
-    from cordee.systems.score.trace import ScoredDevice
+    from cordee.systems.score.trace.model import ScoredDevice
 
     devices = [
         ScoredDevice("MIG-a", "n0", 0, made.H100, parent="GPU-0", share=0.75),

@@ -10,17 +10,17 @@ import pytest
 from click.testing import CliRunner
 
 from cordee.core.errors import DocumentError, UsageError
-from cordee.systems.score.against import judge_trace, make_baseline, open_baseline
-from cordee.systems.score.baseline import Baseline, check_folder, personal, read_baseline, write_baseline
+from cordee.systems.score.baselines.baseline import Baseline, check_folder, personal, read_baseline, write_baseline
+from cordee.systems.score.baselines.comparison import judge_trace, make_baseline, open_baseline
+from cordee.systems.score.baselines.judge import BETTER, SAME, UNKNOWN, WORSE, judge
+from cordee.systems.score.baselines.noise import ratio_noise, student_quantile
+from cordee.systems.score.baselines.observe import Observation, Quantity
 from cordee.systems.score.cli import baseline as baseline_command
 from cordee.systems.score.cli import baselines as baselines_command
 from cordee.systems.score.cli.default import command as score_command
-from cordee.systems.score.judge import BETTER, SAME, UNKNOWN, WORSE, judge
 from cordee.systems.score.load import load
-from cordee.systems.score.noise import ratio_noise, student_quantile
-from cordee.systems.score.observe import Observation, Quantity
 from cordee.systems.score.score import score
-from cordee.testing.recordings import made_node, write_recording
+from cordee.testing.recordings.recording import made_node, write_recording
 
 SECONDS = 400
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from cordee.core.errors import DocumentError
 from cordee.faces.cli import cordee
-from cordee.systems.score.expression import Condition
+from cordee.systems.score.diagnosis.expression import Condition
+from cordee.systems.score.diagnosis.rules import PACKAGE_FILE, class_of, examine_rules, load_rules, read_rules
 from cordee.systems.score.features import FEATURES
 from cordee.systems.score.result import CLASSES
-from cordee.systems.score.rules import PACKAGE_FILE, class_of, examine_rules, load_rules, read_rules
 
 OURS = read_rules(PACKAGE_FILE)
 SITE = """\

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import cordee
-from cordee.machine.process_tree import is_same_process, read_process
+from cordee.machine.processes.tree import is_same_process, read_process
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cordee.machine.process_tree import read_process
+from cordee.machine.processes.tree import read_process
 from cordee.telemetry.node.record.ending import Followed, ProcessEnding
 
 WAIT = "import sys, os; sys.stdin.read(); "

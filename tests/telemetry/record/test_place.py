@@ -6,7 +6,7 @@ import pytest
 
 from cordee.telemetry.node.record.names import command_name, default_names
 from cordee.telemetry.node.record.options import RecordError, checked_source, parse_interval
-from cordee.telemetry.node.record.place import RecordedProcess
+from cordee.telemetry.node.record.recorded_process import RecordedProcess
 
 SRUN = {
     "SLURM_JOB_ID": "77",

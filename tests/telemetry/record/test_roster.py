@@ -9,7 +9,7 @@ from dataclasses import asdict
 import pytest
 
 from cordee.core.errors import RunFolderError
-from cordee.machine.process_tree import read_process
+from cordee.machine.processes.tree import read_process
 from cordee.telemetry.node.record.roster import RankTaken, RecordingRoster, Registration
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import cordee
 from cordee.core.errors import RunFolderError
-from cordee.machine.process_tree import read_process
+from cordee.machine.processes.tree import read_process
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.record import sampler as module
 from cordee.telemetry.node.record.ending import Followed

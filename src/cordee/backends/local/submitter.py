@@ -12,8 +12,8 @@ from cordee.control.keeping import keeper_command, keeper_record, start_keeper
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import SubmitError
 from cordee.job.submit._base import Standing, Submitter
-from cordee.machine import process_tree as processes
-from cordee.machine.starting import START
+from cordee.machine.processes import tree as processes
+from cordee.machine.processes.starting import START
 from cordee.runs.folder import RunFolder
 
 _START_S = 20.0

@@ -8,9 +8,9 @@ from cordee.core.units import format_duration
 from cordee.core.words import did_you_mean
 from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
-from cordee.job.plan.examine_nodes import examine_nodes
-from cordee.job.plan.examine_options import examine_options
-from cordee.job.plan.examine_storage import examine_storage
+from cordee.job.plan.examine.nodes import examine_nodes
+from cordee.job.plan.examine.options import examine_options
+from cordee.job.plan.examine.storage import examine_storage
 from cordee.job.plan.model import Plan
 from cordee.job.plan.placement import Placement, account_name
 

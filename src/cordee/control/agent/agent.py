@@ -34,7 +34,7 @@ from cordee.control.agent.troubles import NodeTroubles, words_of
 from cordee.control.agent.uplink import Uplink
 from cordee.control.world import AttemptWorld
 from cordee.core.errors import CordeeError
-from cordee.machine.task_callbacks import WatchedTasks
+from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.plan import RunPlan, read_plan
 from cordee.wire.messages import Ack, Bye, Hello, Lease, Welcome

@@ -11,7 +11,7 @@ from cordee.control.agent.troubles import NodeTroubles, words_of
 from cordee.control.agent.uplink import Uplink
 from cordee.core.clock import monotonic
 from cordee.core.parts import load
-from cordee.machine.task_callbacks import WatchedTasks
+from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.plan import RunPlan
 from cordee.wire.messages import RankStand
 

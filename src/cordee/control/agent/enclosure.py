@@ -8,8 +8,8 @@ from cordee.control.agent.orders import Handlers
 from cordee.control.agent.output import LastOutput
 from cordee.core.errors import CordeeError
 from cordee.core.parts import load
-from cordee.machine.task_callbacks import WatchedTasks
-from cordee.machine.tasks import TaskExit
+from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.task import TaskExit
 from cordee.runs.plan import STEP_ENGINE, RunPlan, part_in
 from cordee.wire.messages import Container as Prepare
 from cordee.wire.messages import ContainerDone

@@ -13,13 +13,13 @@ from typing import Any, Callable
 from cordee import wire
 from cordee.control.agent.output import OutputLog
 from cordee.control.agent.ranks.channels import RankChannels
-from cordee.machine import process_tree as processes
-from cordee.machine.affinity import range_list
+from cordee.machine.gpus.affinity import range_list
 from cordee.machine.inventory import read_slots
-from cordee.machine.memory_limits import sweep_abandoned
+from cordee.machine.node_folder import sweep_abandoned
+from cordee.machine.processes import tree as processes
+from cordee.machine.processes.starting import module_argv
 from cordee.machine.slots import NodeSlots, SlotAllocator, union_of
-from cordee.machine.starting import module_argv
-from cordee.machine.tasks import TaskRunner
+from cordee.machine.tasks.task import TaskRunner
 from cordee.runs.folder import RunFolder
 from cordee.runs.lane import Lane
 from cordee.runs.logframes import LogWriter

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from typing import Callable, Optional
 
-from cordee.machine.last_words import reason_in
+from cordee.machine.tasks.last_words import reason_in
 from cordee.runs.logframes import LogWriter
 
 _HIGH_BYTES = 8 << 20

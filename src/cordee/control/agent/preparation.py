@@ -16,9 +16,9 @@ from cordee.control.agent.setup_lines import read_environment, setup_shell
 from cordee.control.agent.uplink import Uplink
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.errors import CordeeError
-from cordee.machine.starting import module_argv
-from cordee.machine.task_callbacks import WatchedTasks
-from cordee.machine.tasks import STDERR, Task, TaskExit
+from cordee.machine.processes.starting import module_argv
+from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.task import STDERR, Task, TaskExit
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan, part_in
 from cordee.wire.messages import Checks, ChecksDone, ChecksOutput, Clock, FreePorts, Port, Setup, SetupDone, Time

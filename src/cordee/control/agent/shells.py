@@ -8,8 +8,8 @@ from cordee.control.agent.enclosure import Enclosure, EnclosureDown
 from cordee.control.agent.orders import Handlers
 from cordee.control.agent.uplink import Uplink
 from cordee.core.errors import EXIT_INTERNAL
-from cordee.machine.task_callbacks import WatchedTasks
-from cordee.machine.tasks import Task, TaskExit
+from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.task import Task, TaskExit
 from cordee.wire.messages import Shell, ShellExit, ShellInput, ShellOutput, ShellResize
 
 _MOST_ON_ITS_WAY = 4 << 20

@@ -8,8 +8,8 @@ from typing import Optional, Protocol, Sequence
 
 from cordee.control.world import AttemptWorld
 from cordee.machine.slots import NOTHING_GIVEN, Given
-from cordee.machine.task_callbacks import WatchedTasks
-from cordee.machine.tasks import TaskExit
+from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.task import TaskExit
 
 
 @dataclass(frozen=True)

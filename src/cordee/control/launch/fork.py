@@ -7,7 +7,7 @@ from typing import Sequence
 
 from cordee.control.launch._base import Launch, LaunchHost, RankCommand
 from cordee.control.world import AttemptWorld
-from cordee.machine.tasks import Task, TaskExit
+from cordee.machine.tasks.task import Task, TaskExit
 
 
 class ForkLaunch(Launch):

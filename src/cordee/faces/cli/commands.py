@@ -11,7 +11,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("cordee.faces.cli.runs", "List runs."),
     "show": ("cordee.faces.cli.show", "Show one run: state, nodes, ranks, failures."),
     "logs": ("cordee.faces.cli.logs", "Show what the ranks printed."),
-    "watch": ("cordee.faces.cli.watch_command", "Watch a run in the terminal."),
+    "watch": ("cordee.faces.cli.watch.command", "Watch a run in the terminal."),
     "serve": ("cordee.faces.cli.serve", "Show runs as web pages, live."),
     "cancel": ("cordee.faces.cli.cancel", "End a run; ranks that can save are asked to first."),
     "resume": ("cordee.faces.cli.resume", "Continue a run that has ended, from its newest checkpoint."),

@@ -10,7 +10,7 @@ from cordee.core.registry import node_parts
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
 from cordee.job.plan.examination import Examinations
-from cordee.job.plan.examine import examine
+from cordee.job.plan.examine.whole import examine
 from cordee.job.plan.placement import place
 from cordee.job.plan.request import request_of, segments, tasks_of
 

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any, Callable, Optional
 
-from cordee.machine.parent import die_with_parent
+from cordee.machine.processes.parent import die_with_parent
 
 _WINDOW_S, _GPU_WINDOW_S = 0.02, 0.1
 _MIN_WINDOWS = 3

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cordee.backends.reasons.situation import Situation
 from cordee.backends.reasons.wording import note
 from cordee.core.findings import Finding
-from cordee.machine.last_words import FROM_OUTSIDE
+from cordee.machine.tasks.last_words import FROM_OUTSIDE
 
 _MOST_EVIDENCE = 300
 

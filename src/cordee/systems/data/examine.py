@@ -17,7 +17,7 @@ from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
-from cordee.job.plan.examine_storage import local_kind
+from cordee.job.plan.examine.storage import local_kind
 from cordee.job.profile import StorageTier
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.data.catalogue import Located, known_as, locate, located, tier_of

@@ -21,7 +21,7 @@ from cordee.systems.environments.images.enroot import image_warnings
 from cordee.systems.environments.images.errors import ImageError, StoreError
 from cordee.systems.environments.images.locate import locate
 from cordee.systems.environments.images.squash import read_superblock
-from cordee.systems.environments.images.store import ImageStore
+from cordee.systems.environments.images.store.image_store import ImageStore
 from cordee.systems.environments.inside import has_folder
 from cordee.systems.environments.node.choose import PREFERENCE
 from cordee.systems.environments.node.document import SQUASHFS_FLAG, ContainerRoot, Environment

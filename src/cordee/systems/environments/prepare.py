@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cordee.systems.environments.edf import Resolved, resolve, search_folders
 from cordee.systems.environments.edf.image import config_in, located_if_here
-from cordee.systems.environments.images.store import ImageStore, own_store
+from cordee.systems.environments.images.store.image_store import ImageStore, own_store
 
 if TYPE_CHECKING:
     from cordee.job.profile import EnvironmentSite

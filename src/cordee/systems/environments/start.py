@@ -116,6 +116,6 @@ def start(
 def located(environment: Environment, site: SiteWords, environ: Mapping[str, str] = os.environ) -> Environment:
     """Return the environment with its root, which is on this machine already or an error that says how it gets there."""
     from cordee.systems.environments.images.locate import locate
-    from cordee.systems.environments.images.store import own_store
+    from cordee.systems.environments.images.store.image_store import own_store
 
     return locate(environment, own_store(environ, site.store))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import CordeeError, UsageError
-from cordee.machine.gpu_driver import driver_version
+from cordee.machine.gpus.driver import driver_version
 from cordee.runs.folder import write_atomically
 from cordee.systems.score.load import load
 from cordee.systems.score.roofs import read_caps_file

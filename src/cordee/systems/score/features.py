@@ -14,7 +14,7 @@ from cordee.systems.score.windows import WindowCut
 from cordee.telemetry.node.catalogue import WHOLE_MACHINE
 
 if TYPE_CHECKING:
-    from cordee.systems.score.trace import HostSamples, ScoreTrace
+    from cordee.systems.score.trace.model import HostSamples, ScoreTrace
 
 _MB = 1e-6
 _FASTEST_PCIE = 63e9

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cordee.systems.score import cores
 from cordee.systems.score.result import Caps, ScoreShares
+from cordee.systems.score.trace import cores
 
 if TYPE_CHECKING:
-    from cordee.systems.score.trace import ScoreTrace
+    from cordee.systems.score.trace.model import ScoreTrace
     from cordee.systems.score.windows import WindowCut
 
 # The pipes by the names of caps; where the tensor pipe is only measured by precision, its parts add up.

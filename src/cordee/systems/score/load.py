@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from cordee.core.errors import RunNotFound, UsageError
-from cordee.systems.score.cores import core_devices, core_loader, given_cores
-from cordee.systems.score.jobs import job_of_recording, job_of_run
-from cordee.systems.score.logged import read_logged
-from cordee.systems.score.samples import SampleGroup, number, onto, within_range
-from cordee.systems.score.trace import HostSamples, ScoredDevice, ScoreTrace
+from cordee.systems.score.trace.cores import core_devices, core_loader, given_cores
+from cordee.systems.score.trace.jobs import job_of_recording, job_of_run
+from cordee.systems.score.trace.logged import read_logged
+from cordee.systems.score.trace.model import HostSamples, ScoredDevice, ScoreTrace
+from cordee.systems.score.trace.samples import SampleGroup, number, onto, within_range
 from cordee.telemetry.node.recording import Recorder, is_recording, read_recorders
 from cordee.telemetry.store.reader import Run, open_run
 

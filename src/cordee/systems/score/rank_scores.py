@@ -9,7 +9,7 @@ import numpy as np
 from cordee.systems.score.identity import Levels, Sums, sums
 
 if TYPE_CHECKING:
-    from cordee.systems.score.trace import ScoreTrace
+    from cordee.systems.score.trace.model import ScoreTrace
 
 
 def rank_sums(trace: ScoreTrace) -> dict[int, Sums]:

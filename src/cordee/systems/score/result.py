@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.findings import Finding
-from cordee.systems.score.trace import ScoredDevice, ScoredJob
+from cordee.systems.score.trace.model import ScoredDevice, ScoredJob
 
 if TYPE_CHECKING:
     import numpy as np

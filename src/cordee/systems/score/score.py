@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from cordee.core.units import natural
 from cordee.systems.score import side_metrics as beside
-from cordee.systems.score.diagnose import Diagnosed, diagnose
+from cordee.systems.score.diagnosis.diagnose import Diagnosed, diagnose
+from cordee.systems.score.diagnosis.flags import flags
+from cordee.systems.score.diagnosis.rules import ScoreRule, load_rules
 from cordee.systems.score.features import window_features
-from cordee.systems.score.flags import flags
 from cordee.systems.score.identity import Sums, levels, sums
 from cordee.systems.score.rank_scores import rank_sums
 from cordee.systems.score.result import Saturation, ScorePart, ScoreShares
 from cordee.systems.score.roofs import CapsTable, read_caps
-from cordee.systems.score.rules import ScoreRule, load_rules
-from cordee.systems.score.trace import ScoredDevice, ScoreTrace
+from cordee.systems.score.trace.model import ScoredDevice, ScoreTrace
 from cordee.systems.score.windows import cut
 
 LEAST_S = 5.0  # of samples; in less there is little but the start of a program

@@ -11,7 +11,7 @@ from cordee.systems.score.identity import Levels
 from cordee.systems.score.result import Caps, ScorePart, ScoreShares
 
 if TYPE_CHECKING:
-    from cordee.systems.score.trace import ScoreTrace
+    from cordee.systems.score.trace.model import ScoreTrace
 
 # Amounts that ranks log per step; what ends with _per_s is a rate already.
 AMOUNTS = ("tokens", "samples", "flops")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cordee.core.errors import CordeeError
-from cordee.machine.starting import module_argv
+from cordee.machine.processes.starting import module_argv
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.shown.kept_data import KeptData
 
@@ -122,7 +122,7 @@ def data_sets() -> tuple[KeptData, ...]:
     """Return what a scoring leaves."""
     from cordee.systems.score import document
     from cordee.systems.score.result import Caps, Diagnosis, Saturation, ScoreShares
-    from cordee.systems.score.trace import ScoredDevice, ScoredJob
+    from cordee.systems.score.trace.model import ScoredDevice, ScoredJob
 
     return (
         KeptData(

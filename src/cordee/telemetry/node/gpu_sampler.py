@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from cordee.core.errors import CordeeError
-from cordee.machine.presence import gpu_variables
+from cordee.machine.gpus.presence import gpu_variables
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
 from cordee.telemetry.node.ranks_file import read_ranks
 from cordee.telemetry.node.samplers.device_facts import ToldFacts

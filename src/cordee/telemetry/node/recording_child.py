@@ -7,8 +7,8 @@ import struct
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 from cordee.core.clock import monotonic
-from cordee.machine.task_callbacks import WatchedTasks
-from cordee.machine.tasks import STDERR, Task, TaskExit
+from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.task import STDERR, Task, TaskExit
 
 NOTHING_TO_DO = 3
 _PAUSES_S = (1.0, 5.0, 30.0, 60.0)

@@ -12,7 +12,7 @@ import numpy as np
 from cordee.core.errors import UsageError
 from cordee.telemetry.store.grids import STATISTICS, Axes, PackedSamples, natural, rollup
 from cordee.telemetry.store.sealed import SealedGroup
-from cordee.telemetry.store.window import Window
+from cordee.telemetry.store.unsealed.window import Window
 
 if TYPE_CHECKING:
     from cordee.telemetry.store.model import Grid

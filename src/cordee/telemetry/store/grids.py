@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from cordee.telemetry.store.spool import SpooledValues
+    from cordee.telemetry.store.unsealed.spool import SpooledValues
 
     Packed = tuple[np.ndarray, np.ndarray | SpooledValues]
 
@@ -105,7 +105,7 @@ class PackedSamples:
     """All packed samples of one schema: times float64 [n], slots int64 [n], values float32 [n, devices, metrics].
 
     Args:
-        packed: as `cordee.telemetry.store.tail.TailPart` keeps them, in the order of writing.
+        packed: as `cordee.telemetry.store.unsealed.tail.TailPart` keeps them, in the order of writing.
     """
 
     def __init__(self, schema: dict[str, Any], packed: Sequence[Packed]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from cordee.telemetry.node.blocklog import BESIDE_CHANNEL
 from cordee.telemetry.store.sealed import Commit, read_events, read_steps
 from cordee.telemetry.store.series import joined, newest_attempts, stream_of, thinned
-from cordee.telemetry.store.tail import UnsealedTail
+from cordee.telemetry.store.unsealed.tail import UnsealedTail
 
 EVENT = np.dtype(
     [("attempt", "<i4"), ("rank", "<i4"), ("offset", "<i8"), ("step", "<i8"), ("time", "<f8"), ("value", "<f8")]

@@ -27,7 +27,7 @@ from cordee.telemetry.node.recording import all_ended, is_recording, read_record
 from cordee.telemetry.store.model import Grid, LoggedEvent, Series
 from cordee.telemetry.store.run_telemetry import RunTelemetry
 from cordee.telemetry.store.sealed import read_commit
-from cordee.telemetry.store.tail import LiveEvents
+from cordee.telemetry.store.unsealed.tail import LiveEvents
 
 if TYPE_CHECKING:
     import numpy as np

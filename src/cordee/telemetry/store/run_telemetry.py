@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cordee.core.errors import RunFolderError, UsageError
 from cordee.telemetry.node.blocklog import merge_facts
 from cordee.telemetry.store.sealed import Commit, commit_key, read_commit, read_facts
-from cordee.telemetry.store.tail import UnsealedTail, merged_packed
+from cordee.telemetry.store.unsealed.tail import UnsealedTail, merged_packed
 
 if TYPE_CHECKING:
     from cordee.telemetry.store.gridread import GridSource

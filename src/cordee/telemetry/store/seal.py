@@ -39,8 +39,8 @@ from cordee.telemetry.store.sealed import (
     write_steps,
 )
 from cordee.telemetry.store.series import Names, stream_of, table_of, thinned
-from cordee.telemetry.store.tail import TailPart, is_sealed, take_rows
-from cordee.telemetry.store.window import Window
+from cordee.telemetry.store.unsealed.tail import TailPart, is_sealed, take_rows
+from cordee.telemetry.store.unsealed.window import Window
 
 _TURN_BYTES = 256 << 20
 _LOCK = ".sealing"

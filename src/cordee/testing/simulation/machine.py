@@ -16,7 +16,7 @@ from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.ranks.data_positions import DataPositions
 from cordee.core.words import signal_name
 from cordee.machine.slots import AllocatableGpu, Core, NodeSlots, SlotAllocator
-from cordee.machine.tasks import STDERR, STDOUT, Task, TaskExit
+from cordee.machine.tasks.task import STDERR, STDOUT, Task, TaskExit
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunSampling
 from cordee.telemetry.node.blocklog import encode_events

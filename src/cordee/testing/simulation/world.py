@@ -30,7 +30,7 @@ from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal
 from cordee.runs.plan import read_plan
-from cordee.testing.made_journal import made_plan
+from cordee.testing.made.journal import made_plan
 from cordee.testing.simulation.disk import SimulatedDisk, VirtualLane
 from cordee.testing.simulation.journal_watch import journals_watched
 from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess

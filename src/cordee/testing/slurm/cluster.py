@@ -7,7 +7,7 @@ import time
 
 from cordee.backends.slurm.node.commands import ENDED_STATES, parse_records
 from cordee.core.errors import UsageError
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.testing.slurm import files
 from cordee.testing.slurm.daemons import children_first
 from cordee.testing.slurm.life import WAIT_S, Cluster

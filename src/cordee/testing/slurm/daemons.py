@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from cordee.core.errors import CordeeError
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 
 POLL_S = 0.05
 _TAIL_BYTES = 1500

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from cordee.backends.slurm.node.commands import SlurmError, parse_records, run_command
 from cordee.core.errors import UsageError
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.testing.slurm import accounting as database
 from cordee.testing.slurm import files as folders
 from cordee.testing.slurm.configuration import PARTITIONS, SlurmShape

@@ -9,7 +9,7 @@ from typing import Any
 from cordee.control.keeping import keeper_command
 from cordee.core.errors import SubmitError
 from cordee.job.submit._base import Standing, Submitter
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
 from spool.queue import add, job_of, spool

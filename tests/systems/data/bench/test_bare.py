@@ -10,7 +10,7 @@ import pytest
 from cordee.core.errors import DataError
 from cordee.systems.data.bench import bare
 from cordee.systems.data.bench.pieces import find_pieces
-from cordee.systems.data.node.read.token_index import write_token_index
+from cordee.systems.data.node.read.tokens.index import write_token_index
 
 
 def test_a_packed_sample_is_one_span_from_its_first_field_to_its_last(packed, files):

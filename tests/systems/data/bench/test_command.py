@@ -9,7 +9,7 @@ import pytest
 
 from cordee.core.errors import DataError
 from cordee.systems.data.bench.remote import LoaderProcess
-from cordee.systems.data.node.read.token_index import write_token_index
+from cordee.systems.data.node.read.tokens.index import write_token_index
 from cordee.testing.shards import packed as pack
 
 MINE = """

@@ -58,7 +58,7 @@ def test_the_reads_of_a_list_are_counted_one_by_one() -> None:
 def test_a_real_trace_shows_the_lists_of_the_packed_reader(packed: Path, tmp_path: Path) -> None:
     command = front(tmp_path / "calls")
     assert command is not None
-    read = f"import os, numpy; from cordee.systems.data.node.read.packed import PackedSource; s = PackedSource({str(packed)!r}, ahead='none')\n"
+    read = f"import os, numpy; from cordee.systems.data.node.read.packed.source import PackedSource; s = PackedSource({str(packed)!r}, ahead='none')\n"
     read += (
         f"s.read(numpy.arange(2)); mark = lambda: os.path.exists({MARKER!r}); mark(); s.read(numpy.arange(40)); mark()"
     )

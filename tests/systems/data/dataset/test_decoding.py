@@ -14,8 +14,8 @@ from PIL import Image
 import cordee
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.read._base import SampleSource
+from cordee.systems.data.node.read.batches.decoding import decoder
 from cordee.systems.data.node.read.counting import ReadCounts
-from cordee.systems.data.node.read.decoding import decoder
 
 
 class Pictures(SampleSource):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cordee.core.errors import UsageError
 from cordee.systems.data.node.read.loop import Dataset
-from cordee.systems.data.node.read.mixture import SLOT, Mix, MixedOrder, slot_counts
+from cordee.systems.data.node.read.order.mixture import SLOT, Mix, MixedOrder, slot_counts
 
 
 @pytest.mark.parametrize(

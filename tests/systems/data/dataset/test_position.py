@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.read.position import DROP, SHORT, EpochCut, RankShares, SampleOrder, check_cut
+from cordee.systems.data.node.read.order.position import DROP, SHORT, EpochCut, RankShares, SampleOrder, check_cut
 
 
 @st.composite

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from cordee.systems.data.node.read.batches import BatchGrowth, Work, blocks
-from cordee.systems.data.node.read.memory import keep_freed_memory
-from cordee.systems.data.node.read.position import EpochCut, RankShares, SampleOrder
-from cordee.systems.data.node.read.ranks import usable_threads
-from cordee.systems.data.node.read.threads import BatchPrefetcher, _Queue
+from cordee.systems.data.node.read.batches.batches import BatchGrowth, Work, blocks
+from cordee.systems.data.node.read.batches.memory import keep_freed_memory
+from cordee.systems.data.node.read.batches.prefetcher import BatchPrefetcher, _Queue
+from cordee.systems.data.node.read.order.position import EpochCut, RankShares, SampleOrder
+from cordee.systems.data.node.read.order.ranks import usable_threads
 
 
 @pytest.mark.parametrize(

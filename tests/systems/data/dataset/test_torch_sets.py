@@ -15,8 +15,8 @@ import pytest
 
 import cordee
 from cordee.core.errors import CorruptDataError, DataError, UsageError
-from cordee.systems.data.node.read.batches import _skipping
-from cordee.systems.data.node.read.position import EpochCut, RankShares
+from cordee.systems.data.node.read.batches.batches import _skipping
+from cordee.systems.data.node.read.order.position import EpochCut, RankShares
 from cordee.systems.data.node.read.torch_sets import Rest, _way_to_start
 
 

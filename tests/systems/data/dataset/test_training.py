@@ -13,7 +13,7 @@ import pytest
 
 import cordee
 from cordee.core.errors import CorruptDataError, UsageError
-from cordee.systems.data.node.read.position import SampleOrder
+from cordee.systems.data.node.read.order.position import SampleOrder
 
 # Torch is imported once, then every rank is a fork. Each writes what it was given before its step can be saved.
 TRAINING = """

@@ -132,7 +132,7 @@ def test_what_was_written_wrongly_does_not_appear(bad: Path, tmp_path: Path, mon
                 file[name] = numpy.zeros_like(array[()])
         return {}
 
-    monkeypatch.setattr("cordee.systems.data.pack.formats.relayout_hdf5.write_hdf5", wrong)
+    monkeypatch.setattr("cordee.systems.data.pack.formats.rechunk.hdf5.write_hdf5", wrong)
     with pytest.raises(CorruptDataError, match="not what was read"):
         relaid(bad, tmp_path / "new.h5", "hdf5")
     assert os.listdir(tmp_path) == ["bad.h5"]

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from cordee.core.errors import DataError, UsageError
-from cordee.systems.data.pack import shard_writer, state
+from cordee.systems.data.pack import state
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.shards import writer
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
 from cordee.testing.shards import digests, fields_by_key, members, packed
@@ -113,7 +114,7 @@ def test_a_file_that_keeps_changing_is_named(image_folder, tmp_path, monkeypatch
                 file.write(b"more")
         return real(descriptor, buffers, offset)
 
-    monkeypatch.setattr(shard_writer.os, "preadv", growing)
+    monkeypatch.setattr(writer.os, "preadv", growing)
     if not skip:
         with pytest.raises(DataError) as told:
             packed(image_folder, tmp_path / "out")
@@ -254,7 +255,7 @@ def test_a_name_that_is_a_path_is_refused(image_folder, tmp_path):
 
 
 def test_another_source_is_not_mixed_into_what_was_begun(image_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_writer.ShardWriter, "finish", lambda self: 1 / 0)
+    monkeypatch.setattr(writer.ShardWriter, "finish", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         packed(image_folder, tmp_path / "out")
     monkeypatch.undo()
@@ -265,7 +266,7 @@ def test_another_source_is_not_mixed_into_what_was_begun(image_folder, tmp_path,
 
 
 def test_a_name_that_leads_outside_is_not_unpacked(image_folder, tmp_path):
-    from cordee.systems.data.pack.index_only import index_shards
+    from cordee.systems.data.pack.shards.index_only import index_shards
 
     (tmp_path / "shards").mkdir()
     (tmp_path / "evil.txt").write_text("evil")

@@ -12,8 +12,8 @@ import pytest
 
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.pack._base import PackOptions
-from cordee.systems.data.pack.index_only import index_shards
 from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.testing.shards import digests, packed
 
 CHANGES = ("write", "rename", "fsync", "unlink", "ftruncate", "mkdir", "rmdir")

@@ -17,13 +17,13 @@ from click.testing import CliRunner
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.faces.cli import cordee as command
-from cordee.systems.data.node.read.token_store import open_token_index
-from cordee.systems.data.node.read.tokens import TokenSource
-from cordee.systems.data.pack import tokens as tokens_module
+from cordee.systems.data.node.read.tokens.source import TokenSource
+from cordee.systems.data.node.read.tokens.store import open_token_index
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.packing import pack, plan_of
-from cordee.systems.data.pack.tokens import read_about
-from cordee.systems.data.pack.verify_tokens import verify_tokens
+from cordee.systems.data.pack.tokens import target as tokens_module
+from cordee.systems.data.pack.tokens.target import read_about
+from cordee.systems.data.pack.tokens.verify import verify_tokens
 
 TEXTS = {"b.txt": "zwei\n", "a.txt": "één", "deep/c.md": "", "deep/d": "x" * 300}
 LINES = ['{"text": "first", "id": 1}', "", '{"text": ""}', '{"text": "línea 3"}']

@@ -11,7 +11,7 @@ import pytest
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.shards.index import INDEX_NAME, open_index
-from cordee.systems.data.pack.index_only import index_shards
+from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.systems.data.pack.verify import verify
 from cordee.testing.shards import fields_by_key, packed, samples_read
 

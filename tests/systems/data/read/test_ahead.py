@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cordee.machine.mounts import Mount
-from cordee.systems.data.node.read import ahead_choice
-from cordee.systems.data.node.read.ahead import ReadAhead, merged
-from cordee.systems.data.node.read.packed import PackedSource
-from cordee.systems.data.node.read.packed_layout import PackedLayout, ShardPieces
+from cordee.systems.data.node.read.ahead import choice
+from cordee.systems.data.node.read.ahead.read_ahead import ReadAhead, merged
+from cordee.systems.data.node.read.packed.layout import PackedLayout, ShardPieces
+from cordee.systems.data.node.read.packed.source import PackedSource
 from cordee.systems.data.node.shards.index import open_index
 
 SOON_S = 60
@@ -95,7 +95,7 @@ def test_windows_stay_within_the_limit_and_follow_what_is_read(noting):
 
 
 def test_windows_grow_so_that_more_lies_side_by_side(noting, monkeypatch):
-    monkeypatch.setattr("cordee.systems.data.node.read.ahead.FIRST_BYTES", 10_000)
+    monkeypatch.setattr("cordee.systems.data.node.read.ahead.read_ahead.FIRST_BYTES", 10_000)
     ahead = noting(200_000)
     ahead.expect(numpy.arange(400))
     for _ in range(4):
@@ -153,11 +153,11 @@ def cold(file, buffers, offset, flags):
 )
 def test_the_kind_of_file_system_decides_how_storage_is_asked(monkeypatch, kind, way):
     monkeypatch.setattr(
-        ahead_choice, "read_mounts", lambda root: [Mount("/", "zfs", "x", True), Mount("/data", kind, "x", True)]
+        choice, "read_mounts", lambda root: [Mount("/", "zfs", "x", True), Mount("/data", kind, "x", True)]
     )
-    assert ahead_choice.way_for("/data/set") == way
-    assert ahead_choice.way_for("/elsewhere") == "fetch"
-    assert ahead_choice.way_for("s3://bucket/set") == "fetch"
+    assert choice.way_for("/data/set") == way
+    assert choice.way_for("/elsewhere") == "fetch"
+    assert choice.way_for("s3://bucket/set") == "fetch"
 
 
 def test_the_ranks_of_a_node_share_its_free_memory(monkeypatch):
@@ -167,11 +167,11 @@ def test_the_ranks_of_a_node_share_its_free_memory(monkeypatch):
 
             return MemoryReading(64 << 30, 8 << 30, "machine")
 
-    monkeypatch.setattr(ahead_choice, "MemorySource", Memory)
+    monkeypatch.setattr(choice, "MemorySource", Memory)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    assert ahead_choice.limit_for("advise", None) == 2 << 30
-    assert ahead_choice.limit_for("fetch", None) == 512 << 20
+    assert choice.limit_for("advise", None) == 2 << 30
+    assert choice.limit_for("fetch", None) == 512 << 20
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert ahead_choice.limit_for("advise", None) == 256 << 20
-    assert ahead_choice.limit_for("fetch", None) == 64 << 20
-    assert ahead_choice.limit_for("fetch", 5000) == 5000
+    assert choice.limit_for("advise", None) == 256 << 20
+    assert choice.limit_for("fetch", None) == 64 << 20
+    assert choice.limit_for("fetch", 5000) == 5000

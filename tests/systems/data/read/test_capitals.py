@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from cordee.systems.data.pack.index_only import index_shards
+from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
 from cordee.testing.shards import packed, samples_read, tree

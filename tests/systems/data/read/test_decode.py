@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.read.decode import automatic, by_name
+from cordee.systems.data.node.read.batches.decoders import automatic, by_name
 
 
 def encoded(pixels, kind, mode=None):

@@ -7,7 +7,7 @@ import sys
 
 import numpy
 
-from cordee.systems.data.node.read.token_index import write_token_index
+from cordee.systems.data.node.read.tokens.index import write_token_index
 
 # What libraries such as torch keep for ever is let go when the names of all modules are None already.
 SCRIPT = """

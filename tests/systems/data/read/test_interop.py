@@ -7,7 +7,7 @@ import pytest
 
 from cordee.core.errors import UsageError
 from cordee.systems.data.node.read.opening import open_source
-from cordee.systems.data.pack.index_only import index_shards
+from cordee.systems.data.pack.shards.index_only import index_shards
 
 # A name longer than a header holds, one that is not ASCII, and one with a folder.
 KEYS = ["a", "train/b", "x" * 150, "ü/" + "y" * 110, "c"]

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from cordee.systems.data.node.read import batch_pread as many
-from cordee.systems.data.node.read.batch_pread import ManyReads
+from cordee.systems.data.node.read.packed import batch_pread as many
+from cordee.systems.data.node.read.packed.batch_pread import ManyReads
 
 
 @pytest.fixture(params=["lists", "one by one"])

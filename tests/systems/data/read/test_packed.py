@@ -16,9 +16,9 @@ import numpy
 import pytest
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
-from cordee.systems.data.node.read import batch_pread as many
-from cordee.systems.data.node.read import packed_files
-from cordee.systems.data.node.read.packed import PackedSource
+from cordee.systems.data.node.read.packed import batch_pread as many
+from cordee.systems.data.node.read.packed import files as packed_files
+from cordee.systems.data.node.read.packed.source import PackedSource
 
 
 @pytest.mark.parametrize("way", ["advise", "fetch"])
@@ -86,7 +86,7 @@ def test_without_fields_only_labels_are_given_and_nothing_is_read(tmp_path, pack
 
 
 def test_columns_of_large_data_sets_stay_mapped(tmp_path, pack, make, monkeypatch):
-    monkeypatch.setattr("cordee.systems.data.node.read.packed_layout._COPIED_BYTES", 0)
+    monkeypatch.setattr("cordee.systems.data.node.read.packed.layout._COPIED_BYTES", 0)
     samples = make(45)
     folder = pack(tmp_path / "set", samples)
     order = numpy.random.default_rng(3).permutation(45)

@@ -8,10 +8,10 @@ import pytest
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.read import plain
 from cordee.systems.data.node.read.opening import open_source
-from cordee.systems.data.node.read.packed import PackedSource
+from cordee.systems.data.node.read.packed.source import PackedSource
 from cordee.systems.data.node.read.plain import PlainFolder
-from cordee.systems.data.node.read.token_index import write_token_index
-from cordee.systems.data.node.read.tokens import TokenSource
+from cordee.systems.data.node.read.tokens.index import write_token_index
+from cordee.systems.data.node.read.tokens.source import TokenSource
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.packing import pack as pack_shards
 from cordee.systems.data.pack.packing import plan_of

@@ -15,10 +15,10 @@ import pytest
 import cordee
 from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.read.opening import open_source
-from cordee.systems.data.node.read.packed import PackedSource
-from cordee.systems.data.node.read.token_index import write_token_index
-from cordee.systems.data.node.read.tokens import TokenSource
-from cordee.testing.object_store import DisposableS3, FailingWay
+from cordee.systems.data.node.read.packed.source import PackedSource
+from cordee.systems.data.node.read.tokens.index import write_token_index
+from cordee.systems.data.node.read.tokens.source import TokenSource
+from cordee.testing.servers.object_store import DisposableS3, FailingWay
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ def test_a_forked_worker_of_one_who_read_is_told_to_be_spawned(packed):
 def test_a_forked_worker_of_one_who_has_not_read_reads(packed):
     folder, address = packed
     program = (
-        "import numpy, os; from cordee.systems.data.node.read.packed import PackedSource\n"
+        "import numpy, os; from cordee.systems.data.node.read.packed.source import PackedSource\n"
         f"source = PackedSource({str(folder)!r}, root={address!r})\n"
         "child = os.fork()\n"
         "if child: os._exit(os.waitpid(child, 0)[1])\n"

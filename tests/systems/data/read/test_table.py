@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy
 
-from cordee.systems.data.node.read.collate import columns
-from cordee.systems.data.node.read.table import SampleTable
+from cordee.systems.data.node.read.batches.collate import columns
+from cordee.systems.data.node.read.batches.columns import SampleTable
 
 
 def made():

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from cordee.systems.data.node.read.token_files import Fetched
-from cordee.systems.data.node.read.token_windows import TokenWindows, WindowShape
+from cordee.systems.data.node.read.tokens.files import Fetched
+from cordee.systems.data.node.read.tokens.windows import TokenWindows, WindowShape
 
 FILE = np.random.default_rng(0).bytes(100_000)
 

@@ -11,9 +11,9 @@ import pytest
 import cordee
 from cordee.core.errors import CorruptDataError, DataError
 from cordee.systems.data.node.read.opening import open_source
-from cordee.systems.data.node.read.token_index import write_token_index
-from cordee.systems.data.node.read.token_store import open_token_index
-from cordee.systems.data.node.read.tokens import TokenSource
+from cordee.systems.data.node.read.tokens.index import write_token_index
+from cordee.systems.data.node.read.tokens.source import TokenSource
+from cordee.systems.data.node.read.tokens.store import open_token_index
 
 DOCUMENTS = [5, 0, 17, 1, 300]
 

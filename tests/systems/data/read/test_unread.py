@@ -12,8 +12,8 @@ import pytest
 
 import cordee
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.systems.data.node.read.mixture import Mix
-from cordee.systems.data.node.read.packed import PackedSource
+from cordee.systems.data.node.read.order.mixture import Mix
+from cordee.systems.data.node.read.packed.source import PackedSource
 from cordee.systems.data.node.read.plain import PlainFolder
 
 from .conftest import make_samples

@@ -15,7 +15,7 @@ from cordee.systems.data.stores import ObjectStore, Patience, open_store
 from cordee.systems.data.stores.patience import Passing
 from cordee.systems.data.stores.refusals import understood
 from cordee.systems.data.stores.s3 import REQUEST_BYTES
-from cordee.testing.object_store import CREDENTIALS, DisposableS3, FailingWay
+from cordee.testing.servers.object_store import CREDENTIALS, DisposableS3, FailingWay
 
 IMPATIENT = Patience(total_s=3, tries=3, connect_s=1, stall_s=0.3, pause_s=0.01)
 

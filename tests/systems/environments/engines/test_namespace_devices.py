@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from cordee.systems.environments.node.engines._base import EXIT_ENGINE
-from cordee.systems.environments.node.engines.namespace.edits import Unknown
-from cordee.systems.environments.node.engines.namespace.gpus import LIBRARIES, PROGRAMS, driver_libraries, wanted_edits
-from cordee.systems.environments.node.engines.namespace.root import HOST_ROOT
+from cordee.systems.environments.node.engines.namespace.gpus.drivers import (
+    LIBRARIES,
+    PROGRAMS,
+    driver_libraries,
+    wanted_edits,
+)
+from cordee.systems.environments.node.engines.namespace.gpus.edits import Unknown
+from cordee.systems.environments.node.engines.namespace.root.mounted_root import HOST_ROOT
 from cordee.testing.containers import ENV
 
 

@@ -62,7 +62,8 @@ def test_missing_sources_and_devices_are_named_together(images, who, place):
 
 
 def test_a_user_without_fuse_is_told_so(images, monkeypatch):
-    from cordee.systems.environments.node.engines.namespace import capabilities, squashfs
+    from cordee.systems.environments.node.engines.namespace import capabilities
+    from cordee.systems.environments.node.engines.namespace.root import squashfs
 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(squashfs, "PROGRAMS", ("no-such-squashfuse",))

@@ -9,9 +9,9 @@ import pytest
 from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment, ImageConfig
 from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import EngineError, EngineLaunch
-from cordee.systems.environments.node.engines.apptainer.words import enter_words, exec_words, start_words, stop_words
+from cordee.systems.environments.node.engines.apptainer.argv import enter_words, exec_words, start_words, stop_words
+from cordee.systems.environments.node.engines.podman.argv import podman_words
 from cordee.systems.environments.node.engines.podman.engine import asked_for
-from cordee.systems.environments.node.engines.podman.words import podman_words
 
 GOLDEN = Path(__file__).parent / "golden"
 PLAIN = Environment("plain", "/images/plain.sqsh", root=ContainerRoot("squashfs", "/images/plain.sqsh"))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.images.layers import MergedLayers, merge
+from cordee.systems.environments.images.layers.merged import MergedLayers, merge
 from cordee.systems.environments.images.oci import open_image
-from cordee.systems.environments.images.store import ImageStore
+from cordee.systems.environments.images.store.image_store import ImageStore
 from cordee.testing.oci import LayerEntry, OciLayout
 
 

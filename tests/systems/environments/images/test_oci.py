@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.layers import merge
+from cordee.systems.environments.images.layers.merged import merge
 from cordee.systems.environments.images.oci import OciImage, open_image, this_architecture
 from cordee.testing.oci import LayerEntry, OciLayout, docker_archive
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from cordee.systems.environments.images import ImageError, ImageStore, locate
-from cordee.systems.environments.images.credentials import write_auth_file
-from cordee.systems.environments.images.garbage import collect, removable
 from cordee.systems.environments.images.oci import this_architecture
-from cordee.systems.environments.images.pull import Pulled, pull_image
 from cordee.systems.environments.images.reference import RegistryReference, read_reference
-from cordee.systems.environments.images.registry_client import TRIES
+from cordee.systems.environments.images.registry.client import TRIES
+from cordee.systems.environments.images.registry.credentials import write_auth_file
+from cordee.systems.environments.images.registry.pull import Pulled, pull_image
+from cordee.systems.environments.images.store.garbage import collect, removable
 from cordee.systems.environments.node.document import Environment
 from cordee.testing.oci import LayerEntry, OciLayout
-from cordee.testing.registry import LoopbackRegistry
+from cordee.testing.servers.registry import LoopbackRegistry
 
 from .conftest import wait_for_no_process
 
@@ -143,8 +143,8 @@ def test_a_registry_that_keeps_failing_is_given_up(pull: Pull, registry: Loopbac
 def test_a_registry_that_falls_silent_is_tried_again_and_given_up(
     pull: Pull, registry: LoopbackRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cordee.systems.environments.images.registry_client.TOLD_EVERY_S", 0.05)
-    monkeypatch.setattr("cordee.systems.environments.images.registry_client.STALLED_S", 0.3)
+    monkeypatch.setattr("cordee.systems.environments.images.registry.client.TOLD_EVERY_S", 0.05)
+    monkeypatch.setattr("cordee.systems.environments.images.registry.client.STALLED_S", 0.3)
     registry.answering.clear()
     said: list[str] = []
     with pytest.raises(ImageError, match="did not give the image: timeout: nothing has arrived"):
@@ -310,7 +310,7 @@ def test_a_machine_without_a_policy_for_signatures_can_pull(
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nPATH={os.environ["PATH"]} exec skopeo "$@"\n')
     tool.chmod(0o755)
-    monkeypatch.setattr("cordee.systems.environments.images.registry_client.SITE_POLICY", tmp_path / "none.json")
+    monkeypatch.setattr("cordee.systems.environments.images.registry.client.SITE_POLICY", tmp_path / "none.json")
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     assert pull("HOST/x:1").fetched
     lines = (tmp_path / "asked").read_text().splitlines()

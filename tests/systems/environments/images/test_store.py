@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from cordee.systems.environments.images.errors import ImageError, NoStoreError
-from cordee.systems.environments.images.garbage import collect, removable, remove
 from cordee.systems.environments.images.importing import import_image
-from cordee.systems.environments.images.lock import FolderLock, identity, is_gone
 from cordee.systems.environments.images.oci import open_image
-from cordee.systems.environments.images.records import StoredImage, verify
-from cordee.systems.environments.images.store import ImageStore, own_store, store_folder
+from cordee.systems.environments.images.store.garbage import collect, removable, remove
+from cordee.systems.environments.images.store.image_store import ImageStore, own_store, store_folder
+from cordee.systems.environments.images.store.lock import FolderLock, identity, is_gone
+from cordee.systems.environments.images.store.records import StoredImage, verify
 from cordee.testing.oci import LayerEntry, OciLayout
 
 from .conftest import wait_for_no_process

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from cordee.job.submit.bundle import write_node_zip
-from cordee.machine.presence import gpus_told_by
+from cordee.machine.gpus.presence import gpus_told_by
 from cordee.systems.vetting.node.checks import run_checks
 from cordee.systems.vetting.node.checks._base import CannotTest, Context
 from cordee.systems.vetting.node.checks.compute import label, wants_gpu
 from cordee.systems.vetting.node.checks.gpu.gemm import GemmCheck
-from cordee.testing.interpreters import write_interpreter
+from cordee.testing.hosts.interpreters import write_interpreter
 from cordee.testing.nvml import FakeGpus
 
 RUNNER = "from cordee.systems.vetting.node.checks.__main__ import main; main()"
@@ -353,7 +353,7 @@ def test_an_interpreter_that_is_too_old_is_unknown_with_its_version(tmp_path: Pa
 
 def test_gpus_are_told_by_nvml_where_no_device_file_is_seen(tmp_path: Path) -> None:
     gpus = FakeGpus(tmp_path, count=2)
-    program = "import sys; from cordee.machine.presence import gpus_told_by; print(gpus_told_by(sys.argv[1], {}))"
+    program = "import sys; from cordee.machine.gpus.presence import gpus_told_by; print(gpus_told_by(sys.argv[1], {}))"
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],
         env={**os.environ, **gpus.env},

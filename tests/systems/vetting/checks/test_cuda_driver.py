@@ -10,7 +10,7 @@ import pytest
 
 from cordee.systems.vetting.node.checks import run_checks
 from cordee.testing.cuda import build
-from cordee.testing.interpreters import write_interpreter
+from cordee.testing.hosts.interpreters import write_interpreter
 
 UUIDS = [f"GPU-f{index}000000-0000-0000-0000-000000000000" for index in range(3)]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cordee.systems.vetting.node.checks import run_checks
-from cordee.testing.simulated_gpus import SimulatedGpus
+from cordee.testing.hosts.simulated_gpus import SimulatedGpus
 
 UUIDS = [f"GPU-{index:08d}-0000-0000-0000-000000000000" for index in range(2)]
 QUICK: dict[str, dict[str, Any]] = {

@@ -1,6 +1,6 @@
 """Faults injected into one of several nodes: each vetting must name the right node and the right rule, and nobody else.
 
-All nodes are real processes of `cordee vet` on this machine; see `cordee.testing.simulated_nodes`.
+All nodes are real processes of `cordee vet` on this machine; see `cordee.testing.hosts.simulated_nodes`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 from cordee.systems.vetting.node import checks
-from cordee.testing.kernel_log import write_kmsg, xid_line
+from cordee.testing.hosts.kernel_log import write_kmsg, xid_line
+from cordee.testing.hosts.preloading import build_faults, faulty
+from cordee.testing.hosts.simulated_nodes import SimulatedNode, SimulatedNodes, Vetted
 from cordee.testing.nvml import build
-from cordee.testing.preloading import build_faults, faulty
-from cordee.testing.simulated_nodes import SimulatedNode, SimulatedNodes, Vetted
 
 SOURCE = str(Path(checks.__file__).parents[5])
 BAD = "n3"
@@ -419,7 +419,7 @@ FAULTS = [
         "hanging storage",
         "storage.hanging",
         (ask("storage.mount", paths=["/mnt"], patience="0.5s", writable=False),),
-        lambda node: node.prefix.extend([*ELSEWHERE, sys.executable, "-m", "cordee.testing.hanging", "/mnt"]),
+        lambda node: node.prefix.extend([*ELSEWHERE, sys.executable, "-m", "cordee.testing.hosts.hanging", "/mnt"]),
         ("/mnt", "hangs: no answer within 0.5 s"),
         alone=True,
     ),
@@ -756,7 +756,16 @@ def test_a_process_that_is_really_stuck_in_the_kernel_is_named(tmp_path: Path, l
     with allocation(tmp_path / "nodes", library) as nodes:
         nodes[BAD].env["CORDEE_HOST_ROOT"] = "/"
         # It asks a file system that never answers, and is not one of the vetting's processes.
-        hanging = [*ELSEWHERE, sys.executable, "-m", "cordee.testing.hanging", str(mount), "stat", "-f", str(mount)]
+        hanging = [
+            *ELSEWHERE,
+            sys.executable,
+            "-m",
+            "cordee.testing.hosts.hanging",
+            str(mount),
+            "stat",
+            "-f",
+            str(mount),
+        ]
         started = subprocess.Popen(
             hanging, env={**os.environ, "PYTHONPATH": SOURCE}, start_new_session=True, stdout=subprocess.DEVNULL
         )

@@ -20,7 +20,7 @@ from cordee.systems.vetting.node.judge.pairing import run_pairs
 from cordee.systems.vetting.node.judge.pairs import PairOutcome, PairTest
 from cordee.systems.vetting.node.judge.verdict import decide
 from cordee.systems.vetting.protocol.document import load_protocol
-from cordee.testing.fabric import SimulatedFabric
+from cordee.testing.hosts.fabric import SimulatedFabric
 from cordee.wire.messages import Checks, ChecksDone, ChecksOutput, Clock, FreePorts, Port, Time
 from cordee.wire.ports import pick_port
 

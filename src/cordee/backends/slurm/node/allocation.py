@@ -17,7 +17,7 @@ from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.disks.starting import PipeHeart
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import expand_nodes
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan
 from cordee.runs.state import RunState

@@ -13,7 +13,7 @@ from cordee.control.agent.rescue import RescueClaim
 from cordee.control.identity import agent_file, alive_here, identity, read_record
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import expand_nodes
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.journal import read_journal
 from cordee.runs.plan import RunPlan

@@ -23,8 +23,8 @@ from cordee.control.launch import Launch, make_launch
 from cordee.control.lease import LEASE_OVER
 from cordee.control.world import AttemptWorld
 from cordee.machine.slots import SlotAllocator
-from cordee.machine.task_callbacks import WatchedTasks
-from cordee.machine.tasks import TaskExit
+from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.task import TaskExit
 from cordee.runs.folder import say
 from cordee.runs.plan import RunPlan
 from cordee.wire.messages import EndedRank, RanksEnded, RanksStarted, StartedRank

@@ -14,7 +14,7 @@ from cordee.control.agent.ranks.commands import RankCommands
 from cordee.control.agent.uplink import Tell, Uplink
 from cordee.control.lease import LEASE_OVER
 from cordee.control.world import AttemptWorld
-from cordee.machine.task_callbacks import WatchedTasks
+from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.plan import RunPlan
 from cordee.wire.messages import Clear, Cleared, Ranks, Signal, Stop, StopAnswer, StopAnswers, StopAt, StopRequest
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Mapping, Optional, Sequence
 
 from cordee.control.launch import RankCommand
-from cordee.machine.presence import listed
+from cordee.machine.gpus.presence import listed
 from cordee.machine.slots import AllocatableGpu, Given, SlotAllocator
 from cordee.runs.plan import RunStep
 

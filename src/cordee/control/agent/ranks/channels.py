@@ -11,7 +11,7 @@ from cordee.client.reserved import CHECKPOINT_DAMAGED
 from cordee.control.agent.ranks.data_positions import DataPositions
 from cordee.core.errors import CordeeError
 from cordee.core.units import format_size
-from cordee.machine.memory_limits import NodeFolder, folders_of, memory_places, name_of_user
+from cordee.machine.node_folder import NodeFolder, folders_of, memory_places, name_of_user
 from cordee.runs.folder import say
 from cordee.telemetry.node.blocklog import encode_events
 from cordee.telemetry.node.logged_names import LoggedNames

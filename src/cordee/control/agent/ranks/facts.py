@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
-from cordee.machine.presence import gpu_variables
+from cordee.machine.gpus.presence import gpu_variables
 from cordee.telemetry.node.ranks_file import write_ranks
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from cordee.machine.presence import gpu_device_file, gpu_variables
+from cordee.machine.gpus.presence import gpu_device_file, gpu_variables
+from cordee.machine.processes.starting import module_argv
 from cordee.machine.slots import SlotAllocator
-from cordee.machine.starting import module_argv
-from cordee.machine.task_callbacks import WatchedTasks
+from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.plan import RunSampling, RunStep
 from cordee.telemetry.node.blocklog import FACTS, decode_json, encode_facts, iter_records
 from cordee.telemetry.node.recording_child import Kind, RecordingChild

@@ -20,7 +20,7 @@ from cordee.control.world import AttemptWorld
 from cordee.core.backends import backend_on_node
 from cordee.core.clock import unix_s
 from cordee.machine.slots import SlotAllocator
-from cordee.machine.task_callbacks import WatchedTasks
+from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan
 from cordee.telemetry.node.metrics.side import OfferedMetrics

@@ -20,9 +20,9 @@ from cordee.control.launch._base import Launch, LaunchHost, RankCommand
 from cordee.control.launch.srun.command import srun_command, srun_environment
 from cordee.control.launch.srun.handover import ERR, OUT, WORD, Handover, LastWord, RankOrder, Runs, Word, word_of
 from cordee.control.world import AttemptWorld
-from cordee.machine import process_tree as processes
-from cordee.machine.task_streams import Readers
-from cordee.machine.tasks import STDERR, STDOUT, Task, TaskExit
+from cordee.machine.processes import tree as processes
+from cordee.machine.tasks.streams import Readers
+from cordee.machine.tasks.task import STDERR, STDOUT, Task, TaskExit
 from cordee.runs.plan import RunPlan
 
 LAUNCHER = -1

@@ -19,10 +19,10 @@ from typing import Callable, Optional
 from cordee.control.launch.srun.handover import ERR, OUT, WORD, Handover, LastWord, RankOrder, Runs, Word, line_of
 from cordee.core.errors import WireError
 from cordee.core.words import signal_name
-from cordee.machine import process_tree as processes
-from cordee.machine.commands import find_command, not_started
-from cordee.machine.memory_limits import folders_of
-from cordee.machine.parent import die_with_parent
+from cordee.machine.node_folder import folders_of
+from cordee.machine.processes import tree as processes
+from cordee.machine.processes.parent import die_with_parent
+from cordee.machine.tasks.commands import find_command, not_started
 
 _LONGEST_WAIT_S = 120.0
 _PAUSE_S = 0.02

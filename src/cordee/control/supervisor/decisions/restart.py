@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
-from cordee.machine.last_words import FROM_OUTSIDE
+from cordee.machine.tasks.last_words import FROM_OUTSIDE
 from cordee.wire.messages import EndedRank
 
 _LONGEST_PAUSE_S = 60.0

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import Optional
 
-from cordee.machine.memory_limits import NodeFolder, memory_places
+from cordee.machine.node_folder import NodeFolder, memory_places
 from cordee.runs.folder import RunFolder, say
 
 # What a supervisor exits with that the disk does not let begin: whoever starts it waits, and does not count that as a crash.

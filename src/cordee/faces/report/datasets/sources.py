@@ -26,7 +26,7 @@ def metric_sources() -> dict[str, list[str]]:
             named = {metric for module in _with_helpers(stem, trees) for metric in _named(trees[module])}
             for metric in (metric.name for metric in GROUPS["gpu"] if metric.name in named - _refused(tree)):
                 found[metric][source] = None
-    for path in sorted(_SAMPLERS.glob("[!_]*.py")):
+    for path in sorted(path for path in _SAMPLERS.rglob("[!_]*.py") if path.parent.name != "gpu"):
         tree = ast.parse(path.read_text())
         told = dict(_told(tree))
         places = ", ".join(dict.fromkeys(_open_ended(text) for text in _texts_of(tree) if _PLACE.match(text)))

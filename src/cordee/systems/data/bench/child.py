@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from cordee.core.errors import CordeeError
-from cordee.machine.parent import die_with_parent
+from cordee.machine.processes.parent import die_with_parent
 from cordee.systems.data.bench.sizes import size_of
 from cordee.systems.data.bench.usage import usage_of
 

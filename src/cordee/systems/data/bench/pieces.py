@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.read.token_index import TokenIndex, find_token_set
-from cordee.systems.data.node.read.token_store import open_token_index
+from cordee.systems.data.node.read.tokens.index import TokenIndex, find_token_set
+from cordee.systems.data.node.read.tokens.store import open_token_index
 from cordee.systems.data.node.shards.index import INDEX_NAME, ShardIndex, open_index
 
 # More files than this are not listed: a sample of them says as much.

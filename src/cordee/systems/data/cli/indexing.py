@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cordee.core.terminal.output import print_json
-from cordee.systems.data.cli.telling import progress
+from cordee.systems.data.cli.progress import progress
 
 SCHEMA = "cordee.systems.data.index/1"
 
@@ -13,7 +13,7 @@ SCHEMA = "cordee.systems.data.index/1"
 def index_shards(source: str, to: str | None, *, name: str, workers: int, crc: bool, as_json: bool) -> None:
     """Write the index of shards that are there, and say what they hold."""
     from cordee.core.units import format_duration, format_size, utc_text
-    from cordee.systems.data.pack import index_only
+    from cordee.systems.data.pack.shards import index_only
 
     with progress("indexing", 0, 0) as tell:
         indexed = index_only.index_shards(source, to, name=name, workers=workers, crc=crc, tell=tell)

@@ -42,8 +42,8 @@ def command(path: str, quick: bool, workers: int | None, cluster: str | None, as
         verify_set(path, SCHEMA, as_json=as_json)
         return
     from cordee.core.units import format_duration, format_size
-    from cordee.systems.data.cli.telling import progress
-    from cordee.systems.data.pack.indexes import open_index_at
+    from cordee.systems.data.cli.progress import progress
+    from cordee.systems.data.pack.shards.indexes import open_index_at
     from cordee.systems.data.pack.verify import verify
 
     index = open_index_at(path)
@@ -80,11 +80,11 @@ def command(path: str, quick: bool, workers: int | None, cluster: str | None, as
 
 
 def _is_token_set(path: str) -> bool:
-    from cordee.systems.data.node.read.token_index import find_token_set
+    from cordee.systems.data.node.read.tokens.index import find_token_set
 
     if "://" not in path:
         return find_token_set(path) is not None
-    from cordee.systems.data.node.read.token_store import find_remote_set
+    from cordee.systems.data.node.read.tokens.store import find_remote_set
     from cordee.systems.data.node.shards.index import INDEX_NAME
     from cordee.systems.data.stores import open_store
 

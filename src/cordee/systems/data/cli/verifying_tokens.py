@@ -13,7 +13,7 @@ from cordee.core.terminal.output import print_json
 def verify_set(path: str, schema: str, *, as_json: bool) -> None:
     """Compare a token set with its index and its check sum, say what was found, and exit with 1 where it is damaged."""
     from cordee.core.units import format_duration, format_size
-    from cordee.systems.data.pack.verify_tokens import verify_tokens
+    from cordee.systems.data.pack.tokens.verify import verify_tokens
 
     began, fault = time.monotonic(), None
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cordee.core.errors import UsageError
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.pack._base import PackResult, PackTarget
-from cordee.systems.data.pack.indexes import open_index_at, read_beside
+from cordee.systems.data.pack.shards.indexes import open_index_at, read_beside
 from cordee.systems.data.pack.state import PackState, differences, write_whole
 
 if TYPE_CHECKING:

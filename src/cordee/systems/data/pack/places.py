@@ -11,7 +11,7 @@ from cordee.core.errors import UsageError
 from cordee.systems.data.pack._base import PackTarget
 
 # By the beginning of an address: the module's `open_place(address) -> Place`.
-PLACES: dict[str, str] = {"s3://": "cordee.systems.data.pack.objects"}
+PLACES: dict[str, str] = {"s3://": "cordee.systems.data.pack.origins.objects"}
 WORK = ".packing"
 
 

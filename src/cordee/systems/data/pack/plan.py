@@ -12,7 +12,7 @@ from cordee.systems.data.node.shards.entries import Listing, Sample
 from cordee.systems.data.node.shards.grouping import choose, grouped, leave_out_litter
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.pack._base import PackPlan, SampleOrigin
-from cordee.systems.data.pack.tables import rows_of
+from cordee.systems.data.pack.origins.tables import rows_of
 
 _INDEX = INDEX_NAME.encode()
 SPLITS = ("auto", "first", "last")
@@ -110,7 +110,7 @@ def _why_nothing(listing: Listing) -> str:
 def _shuffled(samples: list[Sample], seed: int) -> list[Sample]:
     import numpy
 
-    from cordee.systems.data.node.read.order import shuffled
+    from cordee.systems.data.node.read.order.permutation import shuffled
 
     order = shuffled(numpy.arange(len(samples)), len(samples), seed, 0)
     return [samples[at] for at in order.tolist()]

@@ -15,7 +15,7 @@ from cordee.systems.data.pack.already_packed import ANEW, known_record, refuse_o
 from cordee.systems.data.pack.state import write_whole
 
 
-class Beside:
+class Sidecar:
     """The record of what lies at `path`, a file or a folder.
 
     Args:

@@ -10,40 +10,40 @@ from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.containers import GZIP_TFRECORD, TFRECORD
 from cordee.systems.data.node.shards.containers import kind_of as container_kind
 from cordee.systems.data.pack._base import SampleOrigin, Target
-from cordee.systems.data.pack.array_files import kind_of
+from cordee.systems.data.pack.origins.array_files import kind_of
 
 # By how an address or path ends, or begins where it holds `://`: the module's `open_origin(address, options) -> Origin`.
 ORIGINS = {
-    ".tar": "cordee.systems.data.pack.archive",
-    ".tar.gz": "cordee.systems.data.pack.archive",
-    ".tgz": "cordee.systems.data.pack.archive",
-    ".tar.bz2": "cordee.systems.data.pack.archive",
-    ".tar.xz": "cordee.systems.data.pack.archive",
-    ".tar.zst": "cordee.systems.data.pack.archive",
-    ".zip": "cordee.systems.data.pack.archive",
-    ".csv": "cordee.systems.data.pack.csv_table",
-    ".tsv": "cordee.systems.data.pack.csv_table",
-    ".parquet": "cordee.systems.data.pack.parquet",
-    ".arrow": "cordee.systems.data.pack.parquet",
-    ".feather": "cordee.systems.data.pack.parquet",
-    ".tfrecord": "cordee.systems.data.pack.tfrecords",
-    ".tfrecords": "cordee.systems.data.pack.tfrecords",
-    ".h5": "cordee.systems.data.pack.arrays",
-    ".hdf5": "cordee.systems.data.pack.arrays",
-    ".hdf": "cordee.systems.data.pack.arrays",
-    ".npz": "cordee.systems.data.pack.arrays",
-    ".zarr": "cordee.systems.data.pack.arrays",
-    ".jsonl": "cordee.systems.data.pack.text_file",
-    ".ndjson": "cordee.systems.data.pack.text_file",
-    ".txt": "cordee.systems.data.pack.text_file",
-    "s3://": "cordee.systems.data.pack.objects",
+    ".tar": "cordee.systems.data.pack.origins.archive",
+    ".tar.gz": "cordee.systems.data.pack.origins.archive",
+    ".tgz": "cordee.systems.data.pack.origins.archive",
+    ".tar.bz2": "cordee.systems.data.pack.origins.archive",
+    ".tar.xz": "cordee.systems.data.pack.origins.archive",
+    ".tar.zst": "cordee.systems.data.pack.origins.archive",
+    ".zip": "cordee.systems.data.pack.origins.archive",
+    ".csv": "cordee.systems.data.pack.origins.csv_table",
+    ".tsv": "cordee.systems.data.pack.origins.csv_table",
+    ".parquet": "cordee.systems.data.pack.origins.parquet",
+    ".arrow": "cordee.systems.data.pack.origins.parquet",
+    ".feather": "cordee.systems.data.pack.origins.parquet",
+    ".tfrecord": "cordee.systems.data.pack.origins.tfrecords",
+    ".tfrecords": "cordee.systems.data.pack.origins.tfrecords",
+    ".h5": "cordee.systems.data.pack.origins.arrays",
+    ".hdf5": "cordee.systems.data.pack.origins.arrays",
+    ".hdf": "cordee.systems.data.pack.origins.arrays",
+    ".npz": "cordee.systems.data.pack.origins.arrays",
+    ".zarr": "cordee.systems.data.pack.origins.arrays",
+    ".jsonl": "cordee.systems.data.pack.origins.text_file",
+    ".ndjson": "cordee.systems.data.pack.origins.text_file",
+    ".txt": "cordee.systems.data.pack.origins.text_file",
+    "s3://": "cordee.systems.data.pack.origins.objects",
 }
-FOLDER = "cordee.systems.data.pack.folder"
+FOLDER = "cordee.systems.data.pack.origins.folder"
 
 # By the name after `--as`: the module's `TARGET`, which is a Target.
 TARGETS = {
-    "webdataset": "cordee.systems.data.pack.tar",
-    "tokens": "cordee.systems.data.pack.tokens",
+    "webdataset": "cordee.systems.data.pack.shards.tar",
+    "tokens": "cordee.systems.data.pack.tokens.target",
     "tfrecord": "cordee.systems.data.pack.formats.tfrecord",
     "hdf5": "cordee.systems.data.pack.formats.hdf5",
     "zarr": "cordee.systems.data.pack.formats.zarr",

@@ -16,9 +16,9 @@ from cordee.systems.data.node.shards.index import ShardIndex
 from cordee.systems.data.node.shards.members import Damaged, TarMember, corrupt, members
 from cordee.systems.data.pack._base import CHUNK_BYTES, Tell
 from cordee.systems.data.pack.formats.names import members_of
-from cordee.systems.data.pack.indexes import open_index_at
 from cordee.systems.data.pack.places import refuse_file
-from cordee.systems.data.pack.shard_file import TAR, ShardFile, open_shard
+from cordee.systems.data.pack.shards.file import TAR, ShardFile, open_shard
+from cordee.systems.data.pack.shards.indexes import open_index_at
 from cordee.systems.data.pack.workers import Jobs, run_all
 from cordee.systems.data.pack.writing import writing_to
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.systems.data.node.read.packed_check import compare_bytes
+from cordee.systems.data.node.read.packed.check import compare_bytes
 from cordee.systems.data.node.shards.index import ShardIndex
 from cordee.systems.data.node.shards.members import Damaged, TarMember, member_at, padded
 from cordee.systems.data.pack._base import CHUNK_BYTES, Tell
-from cordee.systems.data.pack.indexes import open_index_at
-from cordee.systems.data.pack.shard_file import TAR, ShardFile, field_crc, open_shard
+from cordee.systems.data.pack.shards.file import TAR, ShardFile, field_crc, open_shard
+from cordee.systems.data.pack.shards.indexes import open_index_at
 from cordee.systems.data.pack.workers import Jobs, run_all
 
 

@@ -16,7 +16,7 @@ from multiprocessing.connection import wait as wait_for
 from typing import Any
 
 from cordee.core.errors import DataError
-from cordee.machine.parent import die_with_parent
+from cordee.machine.processes.parent import die_with_parent
 from cordee.systems.data.pack._base import Tell
 
 _TELL_EVERY_S = 0.2

@@ -28,7 +28,7 @@ def command(
       cordee env gc
       cordee env gc --older-than 30d --dry-run
     """
-    from cordee.systems.environments.images.garbage import collect, removable
+    from cordee.systems.environments.images.store.garbage import collect, removable
 
     kept = open_store(store, cluster)
     older_than_s = duration(older_than, "--older-than") if older_than else None

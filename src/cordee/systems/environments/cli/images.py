@@ -12,8 +12,8 @@ from cordee.job.terminal.options import json_option
 from cordee.systems.environments.cli.store import open_store, say, store_options
 
 if TYPE_CHECKING:
-    from cordee.systems.environments.images.records import StoredImage
-    from cordee.systems.environments.images.store import ImageStore
+    from cordee.systems.environments.images.store.image_store import ImageStore
+    from cordee.systems.environments.images.store.records import StoredImage
 
 IMAGES_SCHEMA = "cordee.images/1"
 
@@ -42,7 +42,7 @@ def command(verify: bool, store: str | None, cluster: str | None, as_json: bool)
 
 def _document(store: ImageStore, image: StoredImage, check: bool) -> dict[str, Any]:
     from cordee.systems.environments.images.errors import ImageError
-    from cordee.systems.environments.images.records import verify
+    from cordee.systems.environments.images.store.records import verify
 
     names = [name.name for name in store.names() if name.digest == image.digest]
     damage = None

@@ -58,8 +58,8 @@ def _image_of(given: str, cluster: str | None) -> str:
 
 def _pull(store: ImageStore, image: str) -> dict[str, Any]:
     from cordee.systems.environments.images.locate import import_local, is_archive, missing_path
-    from cordee.systems.environments.images.pull import pull_image
     from cordee.systems.environments.images.reference import RegistryReference, read_reference
+    from cordee.systems.environments.images.registry.pull import pull_image
 
     source = read_reference(image)
     before = store.pinned(source.name)

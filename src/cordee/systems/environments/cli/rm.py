@@ -25,7 +25,7 @@ def command(images: tuple[str, ...], force: bool, store: str | None, cluster: st
       cordee env rm 1f0c2e3d4b5a --force
     """
     from cordee.core.units import format_size
-    from cordee.systems.environments.images.garbage import remove
+    from cordee.systems.environments.images.store.garbage import remove
 
     kept = open_store(store, cluster)
     removed = [remove(kept, _name_of(image), force=force) for image in images]

@@ -11,7 +11,7 @@ from cordee.systems.environments.images.errors import ImageError, StoreError
 from cordee.systems.environments.images.locate import is_archive, locate
 from cordee.systems.environments.images.oci import OciImage, open_image
 from cordee.systems.environments.images.reference import LocalPath, read_reference
-from cordee.systems.environments.images.store import ImageStore
+from cordee.systems.environments.images.store.image_store import ImageStore
 from cordee.systems.environments.node.document import Environment, ImageConfig
 
 

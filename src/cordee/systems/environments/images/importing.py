@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cordee.systems.environments.images.layers import merge
+from cordee.systems.environments.images.layers.merged import merge
 from cordee.systems.environments.images.make import tool_version
 from cordee.systems.environments.images.oci import OciImage
-from cordee.systems.environments.images.records import StoredImage
-from cordee.systems.environments.images.store import ImageStore
+from cordee.systems.environments.images.store.image_store import ImageStore
+from cordee.systems.environments.images.store.records import StoredImage
 
 
 def import_image(

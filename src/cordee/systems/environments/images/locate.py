@@ -13,10 +13,10 @@ from cordee.systems.environments.images.elf import architecture_of_folder, archi
 from cordee.systems.environments.images.enroot import enroot_config
 from cordee.systems.environments.images.errors import ImageError
 from cordee.systems.environments.images.oci import is_layout, open_image, this_architecture
-from cordee.systems.environments.images.records import StoredImage
 from cordee.systems.environments.images.reference import LocalPath, RegistryReference, read_reference
 from cordee.systems.environments.images.squash import is_squashfs, read_superblock
-from cordee.systems.environments.images.store import ImageStore, stored_beside
+from cordee.systems.environments.images.store.image_store import ImageStore, stored_beside
+from cordee.systems.environments.images.store.records import StoredImage
 from cordee.systems.environments.node.document import ContainerRoot, Environment, ImageConfig
 
 _TAR_MAGIC = b"ustar"
@@ -127,7 +127,7 @@ def _of_registry(
     if image is not None:
         return image
     if pull:
-        from cordee.systems.environments.images.pull import pull_image
+        from cordee.systems.environments.images.registry.pull import pull_image
 
         return pull_image(reference, store, say=say).image
     store.require()

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from cordee.machine.opening import parse_json
-from cordee.systems.environments.images.blobs import LayerStream, VerifiedReader, open_blob, read_all
 from cordee.systems.environments.images.errors import ImageError
+from cordee.systems.environments.images.layers.blobs import LayerStream, VerifiedReader, open_blob, read_all
 from cordee.systems.environments.images.sources import ArchiveSource, DownloadSource, ImageSource, LayoutFolder
 from cordee.systems.environments.node.document import ImageConfig
 

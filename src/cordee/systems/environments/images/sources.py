@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol
 
 from cordee.machine.opening import regular
 from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.zstd import ZSTD_MAGIC
+from cordee.systems.environments.images.layers.zstd import ZSTD_MAGIC
 
 _MAX_LINKS = 8
 

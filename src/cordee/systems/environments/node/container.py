@@ -17,8 +17,8 @@ from cordee.control.agent.enclosure import AgentSurroundings, Enclosure, Enclosu
 from cordee.control.agent.output import LastOutput
 from cordee.core.clock import monotonic
 from cordee.core.errors import CordeeError
-from cordee.machine import process_tree as processes
-from cordee.machine.tasks import STDOUT, Task, TaskExit
+from cordee.machine.processes import tree as processes
+from cordee.machine.tasks.task import STDOUT, Task, TaskExit
 from cordee.systems.environments.node.document import Environment, environment_of
 from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import CONTAINER_SCHEMA, Engine, enter_argv

@@ -6,8 +6,8 @@ import os
 from typing import Collection, Mapping, NamedTuple
 
 from cordee.machine.files import read_once
-from cordee.machine.process_table import read_process
-from cordee.machine.process_tree import Process, tree_of
+from cordee.machine.processes.table import read_process
+from cordee.machine.processes.tree import Process, tree_of
 
 # What threads that wait read and write, and the processor time that they take to look around, is less.
 _FLOOR_BYTES_PER_S = 64 << 10

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Iterator, Optional
 from cordee.core.clock import unix_s
 from cordee.core.units import utc_text
 from cordee.machine.opening import read_regular, regular
-from cordee.machine.process_table import read_process
+from cordee.machine.processes.table import read_process
 from cordee.systems.explain.node.node_state import state_of_node
 from cordee.systems.explain.node.parts import write_end, write_file
 from cordee.systems.explain.node.process_state import open_files, state_of, takes_signal

@@ -11,8 +11,8 @@ import os
 from typing import Any, Callable, Optional
 
 from cordee.control.agent.companions import CompanionHost
-from cordee.machine.starting import module_argv
-from cordee.machine.tasks import STDOUT, Task, TaskExit
+from cordee.machine.processes.starting import module_argv
+from cordee.machine.tasks.task import STDOUT, Task, TaskExit
 from cordee.runs.plan import RunPlan
 from cordee.systems.explain.node.parts import PartReader
 from cordee.wire.messages import Gather, Gathered

@@ -7,8 +7,8 @@ import platform
 from typing import Any, Iterator, Optional
 
 from cordee.machine import sysfs
-from cordee.machine.process_table import ProcessUsage, read_process, waits_in
-from cordee.machine.process_tree import tree_of
+from cordee.machine.processes.table import ProcessUsage, read_process, waits_in
+from cordee.machine.processes.tree import tree_of
 
 MOST_LISTED = 64
 _MOST_PATH = 4096

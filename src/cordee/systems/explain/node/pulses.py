@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Iterator, Mapping, NamedTuple, Optional
 
 from cordee.machine import sysfs
-from cordee.machine.process_tree import is_same_process, tree_of
+from cordee.machine.processes.tree import is_same_process, tree_of
 from cordee.wire.pulse import DUMP, STACKS, SUFFIX, Pulse, PulseReader
 
 _TRIES = 5

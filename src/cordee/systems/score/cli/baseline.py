@@ -31,8 +31,8 @@ def command(
       cordee score thursday --against llama.json
     """
     from cordee.core.words import counted
-    from cordee.systems.score.against import make_baseline
-    from cordee.systems.score.baseline import write_baseline
+    from cordee.systems.score.baselines.baseline import write_baseline
+    from cordee.systems.score.baselines.comparison import make_baseline
 
     made = make_baseline(folders, workload, note, keep_command=keep_command)
     write_baseline(output, made)

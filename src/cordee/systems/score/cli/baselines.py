@@ -29,7 +29,7 @@ def command(action: str, folder: Path, as_json: bool) -> None:
       cordee score baselines check baselines/
     """
     from cordee.core.words import counted
-    from cordee.systems.score.baseline import check_folder, spread
+    from cordee.systems.score.baselines.baseline import check_folder, spread
 
     found, findings = check_folder(folder)
     bad = any(finding.severity == "error" for finding in findings)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cordee.core.errors import EXIT_BAD, EXIT_DONE, EXIT_USAGE
-from cordee.systems.score.against import judge_trace, open_baseline
-from cordee.systems.score.judge import BaselineJudgement
+from cordee.systems.score.baselines.comparison import judge_trace, open_baseline
+from cordee.systems.score.baselines.judge import BaselineJudgement
 from cordee.systems.score.result import Saturation
 from cordee.systems.score.roofs import read_caps
-from cordee.systems.score.trace import ScoreTrace
+from cordee.systems.score.trace.model import ScoreTrace
 
 _VERDICTS = {
     "worse": "worse than the baseline, beyond its noise",

@@ -11,7 +11,7 @@ from cordee.core.terminal.output import print_findings, print_json
 from cordee.job.terminal.options import json_option
 
 if TYPE_CHECKING:
-    from cordee.systems.score.rules import ScoreRule
+    from cordee.systems.score.diagnosis.rules import ScoreRule
 
 
 @click.command("rules")
@@ -29,8 +29,8 @@ def command(files: tuple[str, ...], as_json: bool) -> None:
       cordee score rules
       cordee score rules --check site-rules.toml
     """
+    from cordee.systems.score.diagnosis.rules import examine_rules, load_rules
     from cordee.systems.score.features import FEATURES
-    from cordee.systems.score.rules import examine_rules, load_rules
 
     rules = load_rules(files)
     findings = examine_rules(rules)

@@ -14,7 +14,7 @@ from cordee.core.terminal.output import print_json
 if TYPE_CHECKING:
     from cordee.systems.score.cli.judging import BaselineOption
     from cordee.systems.score.result import Saturation
-    from cordee.systems.score.trace import ScoreTrace
+    from cordee.systems.score.trace.model import ScoreTrace
 
 
 def score_folders(
@@ -36,10 +36,10 @@ def score_folders(
     Raises:
         CordeeError: one of them cannot be scored.
     """
+    from cordee.systems.score.diagnosis.rules import load_rules
     from cordee.systems.score.document import document
     from cordee.systems.score.load import load
     from cordee.systems.score.roofs import read_caps
-    from cordee.systems.score.rules import load_rules
     from cordee.systems.score.score import score
 
     table, known = read_caps(caps), load_rules(rules)

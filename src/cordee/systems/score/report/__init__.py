@@ -12,7 +12,7 @@ from cordee.runs.report_folder import report_folder
 
 if TYPE_CHECKING:
     from cordee.systems.score.result import Saturation
-    from cordee.systems.score.trace import ScoreTrace
+    from cordee.systems.score.trace.model import ScoreTrace
 
 
 def render(results: Sequence[Saturation], traces: Sequence[ScoreTrace], folder: Path) -> Path:

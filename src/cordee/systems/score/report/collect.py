@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cordee.systems.score import cores
 from cordee.systems.score.report.reduce import PlotLayout, Reduced, device_keys, layout, reduce_values
 from cordee.systems.score.result import Saturation
-from cordee.systems.score.trace import HostSamples, ScoreTrace
+from cordee.systems.score.trace import cores
+from cordee.systems.score.trace.model import HostSamples, ScoreTrace
 from cordee.telemetry.node.catalogue import GPU, NODE, RANK, Metric
 
 if TYPE_CHECKING:

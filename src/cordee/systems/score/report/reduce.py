@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cordee.core.units import natural
-from cordee.systems.score.trace import ScoredDevice
+from cordee.systems.score.trace.model import ScoredDevice
 
 if TYPE_CHECKING:
     import numpy as np

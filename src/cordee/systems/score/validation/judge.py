@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import UsageError
 from cordee.systems.score.result import UNKNOWN, Saturation
-from cordee.systems.score.trace import HostSamples, LoggedTotals, ScoreTrace
+from cordee.systems.score.trace.model import HostSamples, LoggedTotals, ScoreTrace
 from cordee.systems.score.validation.truths import Band, LabelledWorkload, truths
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from cordee.machine.starting import module_argv
-from cordee.machine.task_callbacks import WatchedTasks
+from cordee.machine.processes.starting import module_argv
+from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.plan import RunMetrics
 from cordee.telemetry.node.blocklog import encode_facts
 from cordee.telemetry.node.logged_names import GROUP

@@ -21,8 +21,8 @@ def bind_near_gpu(environ: Mapping[str, str], root: str = "/") -> str:
         root: where /proc, /sys and /dev are seen.
     """
     from cordee.core.errors import CordeeError
+    from cordee.machine.gpus.presence import gpu_variables
     from cordee.machine.inventory import read_slots
-    from cordee.machine.presence import gpu_variables
     from cordee.machine.slots import SlotAllocator
     from cordee.telemetry.node.samplers.gpu.attribution import of_rank
 

@@ -8,7 +8,7 @@ import select
 import struct
 from typing import NamedTuple, Optional
 
-from cordee.machine.process_tree import is_same_process
+from cordee.machine.processes.tree import is_same_process
 from cordee.telemetry.node.record.detach import above_streams
 
 # linux/pidfd.h: PIDFD_GET_INFO of a struct pidfd_info of its first size, and the bit that asks for the exit code (6.15).

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 from cordee.core.errors import CordeeError
-from cordee.machine.presence import gpu_device_file
+from cordee.machine.gpus.presence import gpu_device_file
 
 if TYPE_CHECKING:
     from cordee.telemetry.node.gpu_sampler import GpuSampler
@@ -187,7 +187,7 @@ class GpuThread:
 
     def _attributed(self, claims: list[Claim], news: GpuNews) -> tuple[Optional[GpuView], Optional[list[str]]]:
         """Return what can be seen, and the GPUs of the job; None: all that can be seen."""
-        from cordee.machine.presence import gpu_variables
+        from cordee.machine.gpus.presence import gpu_variables
         from cordee.telemetry.node.samplers.gpu.attribution import look, of_job, of_rank
 
         view, _ = look()

@@ -8,7 +8,7 @@ import zlib
 from typing import Iterator, Sequence
 
 from cordee.runs.folder import new_run_id
-from cordee.telemetry.node.record.place import RecordedProcess
+from cordee.telemetry.node.record.recorded_process import RecordedProcess
 
 MOST_RECORDINGS = 10_000
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Iterator, Optional
 
 from cordee.core.errors import CordeeError, RunFolderError
-from cordee.machine.memory_limits import memory_places, name_of_user
+from cordee.machine.node_folder import memory_places, name_of_user
 from cordee.machine.private import open_private_folder, private_folder, private_folders
-from cordee.machine.process_tree import is_same_process
+from cordee.machine.processes.tree import is_same_process
 from cordee.telemetry.node.record.detach import above_streams
 from cordee.telemetry.node.record.names import digest
 from cordee.wire.channel import create_channel

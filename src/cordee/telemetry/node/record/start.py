@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Mapping, NoReturn, Optional
 
 from cordee import __version__
 from cordee.core.errors import CordeeError
-from cordee.machine.process_tree import read_process
+from cordee.machine.processes.tree import read_process
 from cordee.runs.folder import RunFolder, say
 from cordee.telemetry.node.record.detach import start_detached
 from cordee.telemetry.node.record.ending import Followed
 from cordee.telemetry.node.record.execute import execute, find_program
 from cordee.telemetry.node.record.names import default_names
 from cordee.telemetry.node.record.options import EXIT_OURS, RecordError, RecordOptions
-from cordee.telemetry.node.record.place import RecordedProcess
+from cordee.telemetry.node.record.recorded_process import RecordedProcess
 from cordee.telemetry.node.record.roster import RankTaken, RecordingRoster, Registration
 from cordee.telemetry.node.recording import (
     AnotherRecording,

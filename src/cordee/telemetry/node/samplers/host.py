@@ -13,8 +13,8 @@ from cordee.telemetry.node.samplers.pressure import PressureSampler
 from cordee.telemetry.node.samplers.proc import NodeSampler, RankSampler
 from cordee.telemetry.node.samplers.rank_part import RankPart
 from cordee.telemetry.node.samplers.share import CoreShares
-from cordee.telemetry.node.samplers.storage import StorageSampler
-from cordee.telemetry.node.samplers.storage_disks import JobDiskSampler
+from cordee.telemetry.node.samplers.storage.disks import JobDiskSampler
+from cordee.telemetry.node.samplers.storage.sampler import StorageSampler
 from cordee.telemetry.node.samplers.threads import BusiestThread
 
 _DEEP_FROM_S = 1.0

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Union
 
-from cordee.systems.data.node.read.table import SampleTable
+from cordee.systems.data.node.read.batches.columns import SampleTable
 
 if TYPE_CHECKING:
     import numpy

@@ -10,14 +10,14 @@ from typing import Any, Mapping, Optional, Sequence, Union
 from cordee.core.errors import UsageError
 from cordee.core.units import parse_size
 from cordee.systems.data.node.read._base import SampleSource
-from cordee.systems.data.node.read.batches import Change, Work
-from cordee.systems.data.node.read.collate import Collate, columns
-from cordee.systems.data.node.read.decoding import Decode, decoder
+from cordee.systems.data.node.read.batches.batches import Change, Work
+from cordee.systems.data.node.read.batches.collate import Collate, columns
+from cordee.systems.data.node.read.batches.decoding import Decode, decoder
 from cordee.systems.data.node.read.locating import located, short_name
 from cordee.systems.data.node.read.loop import Dataset
-from cordee.systems.data.node.read.mixture import Mix
-from cordee.systems.data.node.read.position import DROP, SHORT
-from cordee.systems.data.node.read.ranks import own_share
+from cordee.systems.data.node.read.order.mixture import Mix
+from cordee.systems.data.node.read.order.position import DROP, SHORT
+from cordee.systems.data.node.read.order.ranks import own_share
 
 PREFETCH = "256MB"
 
@@ -62,7 +62,7 @@ def dataset(
         transform: then this function of a sample; runs in threads.
         collate: makes a batch from a list of samples; default: columns, as above.
         last: "short": an epoch's last batch is smaller where the samples do not fill it; "drop": it is left out.
-        rank, world, mesh: which part is this rank's: see `cordee.systems.data.node.read.ranks.own_share`. Default: found.
+        rank, world, mesh: which part is this rank's: see `cordee.systems.data.node.read.order.ranks.own_share`. Default: found.
         threads: that decode; default: the processors this rank may use but one, which is the
             loop's. 0: the thread of the loop decodes.
         prefetch: about how many bytes of batches are made before they are asked for.

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.read._base import SampleSource
-from cordee.systems.data.node.read.batches import BatchGrowth, Change, Work, blocks, in_line
-from cordee.systems.data.node.read.collate import chained, to_numpy
+from cordee.systems.data.node.read.batches.batches import BatchGrowth, Change, Work, blocks, in_line
+from cordee.systems.data.node.read.batches.collate import chained, to_numpy
+from cordee.systems.data.node.read.batches.prefetcher import BatchPrefetcher
 from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.deferred_close import ENDING
 from cordee.systems.data.node.read.limits import find_limit
-from cordee.systems.data.node.read.mixture import Mix
-from cordee.systems.data.node.read.position import EpochCut, RankShares, SampleOrder, check_cut
+from cordee.systems.data.node.read.order.mixture import Mix
+from cordee.systems.data.node.read.order.position import EpochCut, RankShares, SampleOrder, check_cut
+from cordee.systems.data.node.read.order.ranks import usable_threads
+from cordee.systems.data.node.read.order.state import SCHEMA, ReadState, checked
 from cordee.systems.data.node.read.progress import Teller, summed
-from cordee.systems.data.node.read.ranks import usable_threads
-from cordee.systems.data.node.read.state import SCHEMA, ReadState, checked
-from cordee.systems.data.node.read.threads import BatchPrefetcher
 
 if TYPE_CHECKING:
     from cordee.systems.data.node.read.torch_sets import TorchLoader
@@ -162,7 +162,7 @@ class Dataset:
             sharding: of the global batch: each process gives its part, and all columns must have as many samples on
                 each. Default: arrays of this process.
         """
-        from cordee.systems.data.node.read.arrays import jax_batches
+        from cordee.systems.data.node.read.batches.jax_arrays import jax_batches
 
         return jax_batches(self.loop(), sharding)
 

@@ -8,10 +8,10 @@ from typing import Any
 from cordee.core.errors import DataError
 from cordee.machine.opening import regular
 from cordee.systems.data.node.read._base import SampleSource
-from cordee.systems.data.node.read.packed import PackedSource
+from cordee.systems.data.node.read.packed.source import PackedSource
 from cordee.systems.data.node.read.plain import PlainFolder
-from cordee.systems.data.node.read.token_index import find_token_set
-from cordee.systems.data.node.read.tokens import TokenSource
+from cordee.systems.data.node.read.tokens.index import find_token_set
+from cordee.systems.data.node.read.tokens.source import TokenSource
 from cordee.systems.data.node.shards.index import INDEX_NAME, MAGIC
 
 
@@ -56,7 +56,7 @@ def open_source(address: str, **options: Any) -> SampleSource:
 def _in_store(address: str, options: dict[str, Any]) -> SampleSource:
     """Return the source of what lies in an object store."""
     from cordee.systems.data.node.read.remote import ObjectMissing
-    from cordee.systems.data.node.read.token_store import find_remote_set
+    from cordee.systems.data.node.read.tokens.store import find_remote_set
 
     named = address.endswith((".bin", ".idx"))
     if (named or {"length", "documents"} & set(options)) and (found := find_remote_set(address)):

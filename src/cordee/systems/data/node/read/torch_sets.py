@@ -12,10 +12,10 @@ from typing import Any, Callable, Iterator, Optional, Protocol, Union
 
 from cordee.core.errors import CordeeError, CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.read._base import SampleSource
-from cordee.systems.data.node.read.batches import Change, Ordering, RawBatch, Work, blocks, in_line
-from cordee.systems.data.node.read.collate import to_torch
+from cordee.systems.data.node.read.batches.batches import Change, Ordering, RawBatch, Work, blocks, in_line
+from cordee.systems.data.node.read.batches.collate import to_torch
 from cordee.systems.data.node.read.counting import ReadCounts
-from cordee.systems.data.node.read.position import EpochCut, RankShares
+from cordee.systems.data.node.read.order.position import EpochCut, RankShares
 from cordee.systems.data.node.read.progress import summed
 
 _OURS = (

@@ -109,6 +109,6 @@ class PackFormat(ABC):
         """Return the small files that describe all shards, by their names below the data set's folder."""
         return {}
 
-    def relayout(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
+    def rechunk(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
         """Return what packs the plan's origin as a whole, arrays as arrays; None: it is packed sample by sample."""
         return None

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from cordee.systems.data.node.shards.entries import Sample
 from cordee.systems.data.node.shards.index import NO_LABEL
 from cordee.systems.data.pack._base import PackOptions, PackResult, Tell
-from cordee.systems.data.pack.array_files import import_h5py
 from cordee.systems.data.pack.formats._base import PackFormat, Placed, Tick, Which
 from cordee.systems.data.pack.formats.content import pieces, write_at
 from cordee.systems.data.pack.formats.target import FormatTarget
+from cordee.systems.data.pack.origins.array_files import import_h5py
 
 if TYPE_CHECKING:
     from cordee.systems.data.pack._base import PackPlan
@@ -50,15 +50,15 @@ class HDF5(PackFormat):
             os.close(descriptor)
         return placed
 
-    def relayout(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
-        from cordee.systems.data.pack.arrays import ArraysOrigin
+    def rechunk(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
+        from cordee.systems.data.pack.origins.arrays import ArraysOrigin
 
         if not isinstance(plan.origin, ArraysOrigin):
             return None
-        from cordee.systems.data.pack.formats.relayout import relayout
-        from cordee.systems.data.pack.formats.relayout_hdf5 import write_hdf5
+        from cordee.systems.data.pack.formats.rechunk._base import rechunk
+        from cordee.systems.data.pack.formats.rechunk.hdf5 import write_hdf5
 
-        return lambda plan, to, options, tell: relayout(plan, to, options, tell, write_hdf5, is_file=True)
+        return lambda plan, to, options, tell: rechunk(plan, to, options, tell, write_hdf5, is_file=True)
 
 
 def _lay_out(path: str, plan: PackPlan, samples: list[Sample]) -> tuple[dict[str, int], dict[str, list[int]]]:

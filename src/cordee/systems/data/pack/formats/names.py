@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.systems.data.node.shards.index import ShardIndex
 from cordee.systems.data.node.shards.members import TarMember
-from cordee.systems.data.pack.indexes import read_beside
+from cordee.systems.data.pack.shards.indexes import read_beside
 
 if TYPE_CHECKING:
     from cordee.systems.data.pack._base import PackPlan

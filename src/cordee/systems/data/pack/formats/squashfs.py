@@ -15,7 +15,7 @@ from cordee.machine.squashfs.image import SquashFile
 from cordee.systems.data.node.shards.entries import Sample
 from cordee.systems.data.pack._base import PackOptions, PackResult, Target, Tell, Unreadable
 from cordee.systems.data.pack.formats.content import pieces, without_unreadable
-from cordee.systems.data.pack.sidecar import Beside
+from cordee.systems.data.pack.sidecar import Sidecar
 from cordee.systems.data.pack.unreadable import refuse_unreadable
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ class Squashfs(Target):
     def pack(self, plan: PackPlan, to: str, options: PackOptions, tell: Tell) -> PackResult:
         began = time.monotonic()
         path = _path(to)
-        beside = Beside(str(path), {"target": "squashfs", "fingerprint": plan.fingerprint})
+        sidecar = Sidecar(str(path), {"target": "squashfs", "fingerprint": plan.fingerprint})
         if path.exists() and not options.restart:
-            return beside.packed()
+            return sidecar.packed()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            beside.forget()
+            sidecar.forget()
             made, left_out = without_unreadable(
                 plan,
                 list(plan.samples()),
@@ -57,7 +57,7 @@ class Squashfs(Target):
             )
         reasons = {**plan.left_out, **({"unreadable": left_out} if left_out else {})}
         seconds = time.monotonic() - began
-        return beside.keep(PackResult(str(path), None, 1, made, path.stat().st_size, seconds, left_out=reasons))
+        return sidecar.keep(PackResult(str(path), None, 1, made, path.stat().st_size, seconds, left_out=reasons))
 
 
 def _path(to: str) -> Path:

@@ -14,22 +14,22 @@ from cordee.systems.data.pack.formats._base import PackFormat, Placed, Which
 from cordee.systems.data.pack.formats.content import without_unreadable
 from cordee.systems.data.pack.formats.names import NAMES, names_of
 from cordee.systems.data.pack.places import sync
+from cordee.systems.data.pack.shards.tar import Packing, ShardsTarget
 from cordee.systems.data.pack.state import PackState
-from cordee.systems.data.pack.tar import Packing, ShardsTarget
 
 if TYPE_CHECKING:
     from cordee.systems.data.pack._base import PackPlan
 
 
 class FormatTarget(ShardsTarget):
-    """Packs to shards of a format; files of arrays become files of arrays where the format has a `relayout`."""
+    """Packs to shards of a format; files of arrays become files of arrays where the format has a `rechunk`."""
 
     def __init__(self, made: PackFormat) -> None:
         self.format, self.kind, self.made = made, made.name, re.compile(f"{made.files}|{re.escape(NAMES)}")
 
     def pack(self, plan: PackPlan, to: str, options: PackOptions, tell: Tell) -> PackResult:
-        relayout = self.format.relayout(plan)
-        return relayout(plan, to, options, tell) if relayout is not None else super().pack(plan, to, options, tell)
+        rechunk = self.format.rechunk(plan)
+        return rechunk(plan, to, options, tell) if rechunk is not None else super().pack(plan, to, options, tell)
 
     def cut(self, plan: PackPlan, options: PackOptions) -> list[tuple[int, int]]:
         return self.format.cut(plan, options.shard_bytes)

@@ -19,7 +19,7 @@ from cordee.systems.data.node.shards.entries import PackedEntry, Sample
 from cordee.systems.data.pack.formats._base import PackFormat, Placed, Tick, Which
 from cordee.systems.data.pack.formats.content import pieces, write_at
 from cordee.systems.data.pack.formats.target import FormatTarget
-from cordee.systems.data.pack.tfrecords import KEY, LABEL, masked
+from cordee.systems.data.pack.origins.tfrecords import KEY, LABEL, masked
 
 if TYPE_CHECKING:
     from cordee.systems.data.pack._base import PackPlan

@@ -93,15 +93,15 @@ class Zarr(PackFormat):
             files["label/c/0"] = struct.pack(f"<{samples}q", *labels)
         return files
 
-    def relayout(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
-        from cordee.systems.data.pack.arrays import ArraysOrigin
+    def rechunk(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
+        from cordee.systems.data.pack.origins.arrays import ArraysOrigin
 
         if not isinstance(plan.origin, ArraysOrigin):
             return None
-        from cordee.systems.data.pack.formats.relayout import relayout
-        from cordee.systems.data.pack.formats.relayout_zarr import write_zarr
+        from cordee.systems.data.pack.formats.rechunk._base import rechunk
+        from cordee.systems.data.pack.formats.rechunk.zarr import write_zarr
 
-        return lambda plan, to, options, tell: relayout(plan, to, options, tell, write_zarr, is_file=False)
+        return lambda plan, to, options, tell: rechunk(plan, to, options, tell, write_zarr, is_file=False)
 
 
 def _vector(name: str, values: list[bytes]) -> dict[str, bytes]:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, Optional
 
 from cordee.core.units import format_size
-from cordee.machine.presence import gpus_told_by
+from cordee.machine.gpus.presence import gpus_told_by
 from cordee.systems.vetting.node.checks._base import CAUSES, CannotTest, Check, Comparison, Context, Parameter, Result
 from cordee.systems.vetting.node.checks.program import ProgramOutcome, run_program
 

@@ -10,9 +10,9 @@ from typing import Callable, Optional
 
 from cordee import wire
 from cordee.core.errors import CordeeError
-from cordee.machine.starting import module_argv
-from cordee.machine.task_callbacks import WatchedTasks
-from cordee.machine.tasks import STDERR, Task, TaskExit, TaskRunner
+from cordee.machine.processes.starting import module_argv
+from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.task import STDERR, Task, TaskExit, TaskRunner
 from cordee.runs.folder import say
 from cordee.systems.vetting.node.judge.node_link import Answer, Question
 from cordee.wire.messages import Checks, ChecksDone, ChecksOutput, Clock, FreePorts, Port, Time

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Optional
 
 from cordee.core.errors import EXIT_INTERNAL, CordeeError
-from cordee.machine import process_tree as processes
+from cordee.machine.processes import tree as processes
 from cordee.runs.folder import say
 from cordee.systems.vetting.node.standalone.follower import TAKE_OVER, ConductorFollower
 from cordee.systems.vetting.node.standalone.membership import VettingRoster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Optional
 
-from cordee.machine.nvml import REFUSALS, kernel_module
+from cordee.machine.gpus.nvml import REFUSALS, kernel_module
 from cordee.telemetry.node.samplers.gpu._base import SourceUnavailable
 
 LIBRARY = "libnvidia-ml.so.1"

@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass, field
 from typing import Any, Optional, Sequence
 
-from cordee.machine.gpus import bus_id
+from cordee.machine.gpus.model import bus_id
 from cordee.telemetry.node.samplers.gpu._base import SourceUnavailable, chosen
 from cordee.telemetry.node.samplers.gpu._nvml import NO_PERMISSION, SUCCESS, Attributes, Memory, Nvml
 

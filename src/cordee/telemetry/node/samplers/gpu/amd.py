@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Optional, Sequence, Union
 
-from cordee.machine.amd import AmdSource
-from cordee.machine.gpus import Gpu, GpusUnreadable
+from cordee.machine.gpus.amd import AmdSource
+from cordee.machine.gpus.model import Gpu, GpusUnreadable
 from cordee.telemetry.node.samplers._base import FIRST, NAN
 from cordee.telemetry.node.samplers.gpu._base import GpuMetricSource, Roots, SourceUnavailable, chosen
 from cordee.telemetry.node.samplers.gpu._sharing import Sharing

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from cordee.machine.presence import GPU_VARIABLES, Listed, listed
+from cordee.machine.gpus.presence import GPU_VARIABLES, Listed, listed
 from cordee.telemetry.node.samplers.gpu._base import SourceUnavailable, chosen
 
 _PER_TASK = GPU_VARIABLES[-4:]
@@ -66,8 +66,8 @@ def look(library: Optional[str] = None) -> tuple[Optional[GpuView], str]:
 
 
 def _look_amd() -> tuple[Optional[GpuView], str]:
-    from cordee.machine.amd import AmdSource
-    from cordee.machine.gpus import GpusUnreadable
+    from cordee.machine.gpus.amd import AmdSource
+    from cordee.machine.gpus.model import GpusUnreadable
 
     try:
         gpus = AmdSource().read()

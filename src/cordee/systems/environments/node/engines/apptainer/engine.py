@@ -11,7 +11,7 @@ from typing import Optional
 import cordee
 from cordee.systems.environments.node.document import Environment
 from cordee.systems.environments.node.engines._base import Engine, EngineError, EngineLaunch, MissingCapability
-from cordee.systems.environments.node.engines.apptainer.words import exec_words, start_words
+from cordee.systems.environments.node.engines.apptainer.argv import exec_words, start_words
 
 _PROGRAMS = ("apptainer", "singularity")
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from cordee.systems.environments.node.engines.apptainer.main import main; main(sys.argv[2:])"

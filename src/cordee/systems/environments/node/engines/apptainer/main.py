@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 from cordee.systems.environments.node.engines._base import CONTAINER_SCHEMA, EXIT_ENGINE
-from cordee.systems.environments.node.engines.apptainer.words import enter_words, stop_words
+from cordee.systems.environments.node.engines.apptainer.argv import enter_words, stop_words
 from cordee.systems.environments.node.engines.namespace.execute import given_environment, say
 
 _HANDED = (b"APPTAINERENV_", b"SINGULARITYENV_")

@@ -7,9 +7,9 @@ import subprocess
 
 from cordee.systems.environments.node.document import SQUASHFS_FLAG, Environment
 from cordee.systems.environments.node.engines._base import MissingCapability
-from cordee.systems.environments.node.engines.namespace import squashfs
 from cordee.systems.environments.node.engines.namespace.boot import first_words
 from cordee.systems.environments.node.engines.namespace.isolation import OTHER_ENGINE
+from cordee.systems.environments.node.engines.namespace.root import squashfs
 
 # A probe makes namespaces and mounts and ends: it takes milliseconds, or the kernel is stuck.
 _PROBE_S = 20.0
@@ -82,8 +82,8 @@ def _squashfs(environment: Environment) -> list[MissingCapability]:
 
 
 def _devices(environment: Environment) -> list[MissingCapability]:
-    from cordee.systems.environments.node.engines.namespace.edits import Unknown
-    from cordee.systems.environments.node.engines.namespace.gpus import wanted_edits
+    from cordee.systems.environments.node.engines.namespace.gpus.drivers import wanted_edits
+    from cordee.systems.environments.node.engines.namespace.gpus.edits import Unknown
 
     try:
         wanted_edits(list(environment.devices))

@@ -24,7 +24,7 @@ from cordee.systems.environments.node.engines.namespace.isolation import leave_h
 from cordee.systems.environments.node.engines.namespace.join import enter_words, started
 from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 from cordee.systems.environments.node.engines.namespace.request import ContainerRequest, request_of
-from cordee.systems.environments.node.engines.namespace.root import MountedRoot
+from cordee.systems.environments.node.engines.namespace.root.mounted_root import MountedRoot
 from cordee.systems.environments.node.engines.namespace.watch import be_watched, empty, start_watch
 
 TYPE_CHECKING = False

@@ -7,7 +7,7 @@ import os
 from cordee.systems.environments.node.engines.namespace import kernel
 from cordee.systems.environments.node.engines.namespace.isolation import leave_host
 from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
-from cordee.systems.environments.node.engines.namespace.overlay import join
+from cordee.systems.environments.node.engines.namespace.root.overlay import join
 
 
 def probe(kind: str) -> int:

@@ -19,7 +19,7 @@ from cordee.systems.environments.node.engines.namespace.execute import (
 )
 from cordee.systems.environments.node.engines.namespace.isolation import leave_host
 from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
-from cordee.systems.environments.node.engines.namespace.root import MountedRoot
+from cordee.systems.environments.node.engines.namespace.root.mounted_root import MountedRoot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ def missing(environment: Environment) -> list[MissingCapability]:
 
 
 def _devices(environment: Environment) -> list[MissingCapability]:
-    from cordee.systems.environments.node.engines.namespace.edits import Unknown
+    from cordee.systems.environments.node.engines.namespace.gpus.edits import Unknown
     from cordee.systems.environments.node.engines.podman.devices import devices_for
 
     try:
@@ -64,7 +64,7 @@ def _devices(environment: Environment) -> list[MissingCapability]:
 
 
 def _missing_for_user(environment: Environment) -> list[MissingCapability]:
-    from cordee.systems.environments.node.engines.namespace.squashfs import program
+    from cordee.systems.environments.node.engines.namespace.root.squashfs import program
 
     found = []
     if _switched_off("/proc/sys/user/max_user_namespaces", "0") or _switched_off(

@@ -10,19 +10,19 @@ import os
 import stat
 
 from cordee.systems.environments.node.engines.namespace import kernel
-from cordee.systems.environments.node.engines.namespace.edits import Edits
+from cordee.systems.environments.node.engines.namespace.gpus.edits import Edits
 from cordee.systems.environments.node.engines.namespace.isolation import OTHER_ENGINE, why
 from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
-from cordee.systems.environments.node.engines.namespace.squashfs import mount_squashfs
-from cordee.systems.environments.node.engines.namespace.tree import RootTree
+from cordee.systems.environments.node.engines.namespace.root.squashfs import mount_squashfs
+from cordee.systems.environments.node.engines.namespace.root.tree import RootTree
 from cordee.systems.environments.node.engines.podman import pause
+from cordee.systems.environments.node.engines.podman.argv import podman_words
 from cordee.systems.environments.node.engines.podman.devices import devices_for
 from cordee.systems.environments.node.engines.podman.layer import PodmanLayer, make_layer
-from cordee.systems.environments.node.engines.podman.words import podman_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cordee.systems.environments.node.engines.podman.asked import PodmanQuestion
+    from cordee.systems.environments.node.engines.podman.question import PodmanQuestion
 
 HOST_ROOT = "CORDEE_HOST_ROOT"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from cordee.systems.environments.node.engines.namespace.edits import Edits, Unknown
-from cordee.systems.environments.node.engines.namespace.gpus import wanted_edits
+from cordee.systems.environments.node.engines.namespace.gpus.drivers import wanted_edits
+from cordee.systems.environments.node.engines.namespace.gpus.edits import Edits, Unknown
 
 # What jobs use beside GPUs: fast networks, memory shared between processes, user-space file systems.
 _SHARED = ("infiniband", "xpmem", "knem", "gdrdrv", "cxi", "hfi1_", "fuse")

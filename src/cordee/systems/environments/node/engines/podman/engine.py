@@ -5,9 +5,9 @@ from __future__ import annotations
 from cordee.systems.environments.node.document import Environment
 from cordee.systems.environments.node.engines._base import Engine, EngineError, EngineLaunch, MissingCapability
 from cordee.systems.environments.node.engines.namespace.request import ContainerRequest
-from cordee.systems.environments.node.engines.podman.asked import PodmanQuestion
+from cordee.systems.environments.node.engines.podman.argv import MOUNT_FLAGS
 from cordee.systems.environments.node.engines.podman.boot import first_words
-from cordee.systems.environments.node.engines.podman.words import MOUNT_FLAGS
+from cordee.systems.environments.node.engines.podman.question import PodmanQuestion
 
 _RUNTIME = "runc"
 

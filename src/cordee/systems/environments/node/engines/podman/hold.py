@@ -20,7 +20,7 @@ from cordee.systems.environments.node.engines.podman.enter import check_workdir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cordee.systems.environments.node.engines.podman.asked import PodmanQuestion
+    from cordee.systems.environments.node.engines.podman.question import PodmanQuestion
 
 
 def hold(asked: PodmanQuestion) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
-from cordee.systems.environments.node.engines.namespace.accounts import write_accounts
-from cordee.systems.environments.node.engines.namespace.tree import RootTree
+from cordee.systems.environments.node.engines.namespace.root.accounts import write_accounts
+from cordee.systems.environments.node.engines.namespace.root.tree import RootTree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The engine's own command line: `run`, `hold` or `enter`, and the words of `asked`."""
+"""The engine's own command line: `run`, `hold` or `enter`, and the words of `question`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main(words: list[str]) -> None:
 
             enter(words[1:])
         else:
-            from cordee.systems.environments.node.engines.podman.asked import asked_of
+            from cordee.systems.environments.node.engines.podman.question import asked_of
 
             if words[0] == "run":
                 from cordee.systems.environments.node.engines.podman.run import run

@@ -24,7 +24,7 @@ _SIGCONT = 18
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cordee.systems.environments.node.engines.podman.asked import PodmanQuestion
+    from cordee.systems.environments.node.engines.podman.question import PodmanQuestion
 
 
 def run(asked: PodmanQuestion) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, Iterable, NamedTuple, Optional
 
-from cordee.machine.gpu_driver import open_gpus
-from cordee.machine.gpus import Gpu, GpuSource, GpusUnreadable, visible
-from cordee.machine.presence import listed
+from cordee.machine.gpus.driver import open_gpus
+from cordee.machine.gpus.model import Gpu, GpuSource, GpusUnreadable, visible
+from cordee.machine.gpus.presence import listed
 from cordee.systems.vetting.node.checks._base import CannotTest, Check, Context, Parameter, Result
 
 EXPECTED = Parameter(
@@ -36,7 +36,7 @@ class GpuCheck(Check):
     """A check of every GPU that the job gets; one that is lost fails in each of them.
 
     Attributes:
-        parts: what is read, of `cordee.machine.gpus.PARTS`.
+        parts: what is read, of `cordee.machine.gpus.model.PARTS`.
     """
 
     scope = "device"

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 from typing import Any, Iterator, Optional
 
-from cordee.machine.gpus import Gpu, GpuSource
+from cordee.machine.gpus.model import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Comparison, Context, Parameter, Result, find_command
 from cordee.systems.vetting.node.checks.gpu._base import (
     DEVICES,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Iterator
 
-from cordee.machine.gpus import Gpu, GpuProcess, GpuSource
-from cordee.machine.processes import belongs_to_job, process_name
+from cordee.machine.gpus.model import Gpu, GpuProcess, GpuSource
+from cordee.machine.processes.owner import belongs_to_job, process_name
 from cordee.systems.vetting.node.checks._base import Context, Parameter, Result
 from cordee.systems.vetting.node.checks.gpu._base import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cordee.machine.gpus import Gpu, GpuSource
+from cordee.machine.gpus.model import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Context, Result
 from cordee.systems.vetting.node.checks.gpu._base import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
 

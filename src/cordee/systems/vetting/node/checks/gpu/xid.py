@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Iterable, Optional
 
-from cordee.machine.gpu_driver import open_gpus
-from cordee.machine.gpus import Gpu, GpusUnreadable, bus_id
+from cordee.machine.gpus.driver import open_gpus
+from cordee.machine.gpus.model import Gpu, GpusUnreadable, bus_id
+from cordee.machine.gpus.xid import Xid, xid
 from cordee.machine.kernel_log import KernelLine, KernelLog, KernelLogClosed, read_kernel_log
-from cordee.machine.xid import Xid, xid
 from cordee.systems.vetting.node.checks._base import CannotTest, Context, Parameter, Result
 from cordee.systems.vetting.node.checks.gpu._base import EXPECTED, GpuCheck, GpuFault
 

@@ -6,7 +6,7 @@ import os
 from time import monotonic, sleep
 from typing import Any, Optional
 
-from cordee.machine.process_table import ProcessUsage, processes, read_process, switches, waits_in
+from cordee.machine.processes.table import ProcessUsage, processes, read_process, switches, waits_in
 from cordee.systems.vetting.node.checks._base import CannotTest, Check, Context, Parameter, Result
 
 _STUCK_S = 3.0

@@ -11,8 +11,8 @@ import sys
 import time
 from typing import Any
 
-from cordee.machine.parent import die_with_parent
 from cordee.machine.probes.common import Obstacle, ProbeDevice, Say, gpus, import_torch, serve
+from cordee.machine.processes.parent import die_with_parent
 from cordee.systems.vetting.node.checks.program import command_of
 from cordee.wire.ports import pick_port
 

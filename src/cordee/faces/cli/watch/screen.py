@@ -1,0 +1,107 @@
+"""The live terminal view of a run: it is read and drawn until it has ended or a key ends the view."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from cordee.core.stats import finite
+from cordee.faces.cli.watch import heat, views
+from cordee.faces.cli.watch.keys import keys
+from cordee.faces.cli.watch.state import WatchState
+from cordee.runs.folder import RunFolder
+from cordee.systems.score.views import Scores
+
+_REFRESH_S = 0.5
+_MANY_RANKS, _SLOW_S = 1000, 2.0
+_PIPE_HEIGHT = 50
+
+
+def watch(folder: Path, *, once: bool = False) -> None:
+    """Show a run until it has ended or q is pressed; with `once` print one picture. The run itself is not touched.
+
+    Raises:
+        RunFolderError: the journal cannot be read, for instance because the folder was deleted.
+    """
+    view = WatchScreen(RunFolder(folder))
+    console = Console()
+    view.read()
+    if once:
+        height = console.height if console.is_terminal else _PIPE_HEIGHT
+        console.print(view.picture(height, console.width, colours=_has_colours(console)))
+        return
+    view.scores = Scores()
+    try:
+        with keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(view.picture(console.height, console.width, colours=_has_colours(console)), refresh=True)
+                typed = pressed(_REFRESH_S if len(view.state.ranks) < _MANY_RANKS else _SLOW_S)
+                if "q" in typed.lower() or (view.state.ended and not typed and view.page == "overview"):
+                    break
+                view.press(typed)
+                view.read()
+    finally:
+        view.scores.close()
+    view.page = "overview"
+    console.print(view.picture(console.height, console.width, colours=_has_colours(console)))
+
+
+class WatchScreen(WatchState):
+    """The screen of `cordee watch`, as a picture and as a document."""
+
+    def picture(self, height: int, width: int = 100, *, colours: bool = True) -> RenderableType:
+        """Return the whole screen, at most `height` rows."""
+        if self.page == "overview":
+            return views.overview(self, height, width)
+        head = views.head(self)
+        foot = [Text(views.keys_of(self), style="dim", no_wrap=True, overflow="ellipsis")]
+        room = max(1, height - len(head) - len(foot) - 1)
+        if self.page == "heat":
+            lines = heat.lines(self.samples, self.heat, room, width, colours=colours)
+        else:
+            lines = views.lines(self, width)
+            self.scroll = max(0, min(self.scroll, len(lines) - room))
+            lines = lines[self.scroll : self.scroll + room]
+        return Group(*head, *lines, *foot)
+
+    def document(self) -> dict[str, Any]:
+        """Return what the view shows as one JSON document, `cordee.watch/1`."""
+        from cordee.faces.report.run_document import run_document
+
+        samples = self.samples
+        return run_document(self.folder, self.state) | {
+            "schema": "cordee.watch/1",
+            "waits": self.standing or None,
+            "score": self.score.get("score") if self.score else None,
+            "score_text": self.score_text or None,
+            "steps": {str(rank): step for rank, step in sorted(self.steps.items())},
+            "logged": {
+                name: {"last": finite(values[-1]), "values": len(values)} for name, values in self.values.items()
+            },
+            "rows": [views.row_document(samples, row) for row in samples.rows],
+            "differing": [
+                {
+                    "rank": one.rank,
+                    "in": one.title,
+                    "unit": one.unit,
+                    "value": finite(one.value),
+                    "median": finite(one.median),
+                    "deviations": finite(one.deviations),
+                }
+                for one in samples.differing
+            ],
+            "stages": [
+                {"stage": one.name, "ranks": one.ranks, "of": one.title, "unit": one.unit, "mean": finite(one.value)}
+                for one in samples.stages()
+            ],
+            "trouble": samples.trouble or None,
+        }
+
+
+def _has_colours(console: Console) -> bool:
+    """Return whether the terminal has enough colours for a scale of them, and may use them."""
+    return console.color_system in ("256", "truecolor") and not console.no_color

@@ -1,0 +1,1 @@
+"""What is worth saying about a plan before it runs: its command, its nodes, its options, its storage."""

@@ -1,0 +1,1 @@
+"""Tasks: commands that are started, heard and ended with everything that they have started."""

@@ -1,0 +1,1 @@
+"""From samples to batches: decoded, put together, made ahead of the loop."""

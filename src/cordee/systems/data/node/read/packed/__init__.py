@@ -1,0 +1,1 @@
+"""Samples of packed data sets, by number."""

@@ -1,0 +1,1 @@
+"""What can be packed: folders, archives, tables, records, arrays, objects of a store."""

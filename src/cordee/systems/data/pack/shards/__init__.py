@@ -1,0 +1,1 @@
+"""The packed format: WebDataset tar shards, and the index beside them."""

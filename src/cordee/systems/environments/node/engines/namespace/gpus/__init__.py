@@ -1,0 +1,1 @@
+"""What GPUs add to a container."""

@@ -1,0 +1,1 @@
+"""The root of a container: an image, an overlay and mounts, put together."""

@@ -1,0 +1,1 @@
+"""What is scored: the samples of a job's devices on one clock, from a run or a recording."""

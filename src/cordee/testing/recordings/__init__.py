@@ -1,0 +1,1 @@
+"""Recordings and traces made from numbers instead of measurements."""

@@ -1,0 +1,1 @@
+"""Real runs under test: started, watched and ended whatever happens."""
