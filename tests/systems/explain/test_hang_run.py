@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cordee.testing.runs import LocalRun
 
 from cordee.faces.report.run_document import run_document
+from cordee.testing.runs.real_run import LocalRun
 
 SCRIPT = Path(__file__).with_name("hanging_train.py")
 JOB = """\
