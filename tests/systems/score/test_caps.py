@@ -45,6 +45,13 @@ def test_what_a_person_calibrated_wins_over_what_is_shipped_and_a_given_file_ove
     assert (caps.pipe["tensor"], caps.dram) == (0.9, 0.75)
 
 
+def test_a_model_that_was_calibrated_by_its_whole_name_keeps_the_peaks_of_its_family(tmp_path):
+    given = tmp_path / "caps.toml"
+    given.write_text('[model."NVIDIA GH200 480GB"]\ntensor = 0.88\norigin = "n0"\n')
+    caps = read_caps(given, environ=NOWHERE).of("NVIDIA GH200 480GB")
+    assert (caps.pipe["tensor"], caps.peak_flops, caps.sms) == (0.88, 990e12, 132)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "word"),
     [
