@@ -74,6 +74,13 @@ def test_a_wrong_file_of_caps_is_told_with_its_line(tmp_path, text, line, word):
     assert word in str(raised.value)
 
 
+def test_a_misspelt_cap_is_told_with_the_one_that_was_meant(tmp_path):
+    (tmp_path / "caps.toml").write_text('[model."X"]\ntenser = 0.9\n')
+    with pytest.raises(DocumentError) as raised:
+        read_caps_file(tmp_path / "caps.toml")
+    assert raised.value.next == "did you mean tensor?"
+
+
 def test_every_shipped_model_is_of_caps_and_says_where_its_peaks_are_from(tmp_path):
     path = tmp_path / "caps.toml"
     path.write_text("".join(FILE.read_text().partition("[fallback]")[1:]))

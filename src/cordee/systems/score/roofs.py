@@ -9,16 +9,17 @@ and the file of `--caps`.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from cordee.core.documents.config_paths import config_folder
+from cordee.core.documents.files import read_toml
 from cordee.core.documents.gpu_models import gpu_table, model_words
-from cordee.core.documents.toml_lines import error_line, find_line
+from cordee.core.documents.toml_lines import find_line
 from cordee.core.errors import DocumentError
+from cordee.core.words import did_you_mean
 from cordee.systems.score.result import Caps
 
 PIPES = ("tensor", "fp64", "fp32", "fp16")
@@ -117,14 +118,7 @@ def read_caps_file(path: Path) -> dict[str, Any]:
     Raises:
         DocumentError: it cannot be read, or holds something that is no cap.
     """
-    try:
-        text = path.read_text()
-        document = tomllib.loads(text)
-    except OSError as error:
-        raise DocumentError(f"cannot read the caps: {error.strerror}", given=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        line = error_line(str(error), text) if isinstance(error, tomllib.TOMLDecodeError) else None
-        raise DocumentError(f"this is no TOML: {error}", file=str(path), line=line) from error
+    text, document = read_toml(path)
     for top in document:
         if top not in ("model", "fallback"):
             raise _fault(path, text, (top,), "there is no such table", top, ["model", "fallback"])
@@ -153,7 +147,12 @@ def _check(path: Path, text: str, keys: tuple[str, ...], name: str, value: Any) 
 
 
 def _fault(path: Path, text: str, keys: Sequence[str], what: str, given: Any, allowed: Any) -> DocumentError:
-    return DocumentError(what, file=str(path), line=find_line(text, tuple(keys)), given=given, allowed=allowed)
+    hint = (
+        did_you_mean(given, allowed, "correct it") if not isinstance(allowed, str) and isinstance(given, str) else None
+    )
+    return DocumentError(
+        what, file=str(path), line=find_line(text, tuple(keys)), given=given, allowed=allowed, next=hint
+    )
 
 
 def _plain(model: str) -> str:
