@@ -1,4 +1,4 @@
-"""Renders the pages that are made from code: the order of rooms, every command's help, Slurm's reasons, what was measured."""
+"""Renders the pages that are made from code: the order of rooms, every command's help, keys and classes, Slurm's reasons, what was measured."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ def write_all(docs: Path) -> None:
         "vetting-checks.md": vetting_checks(),
         "data-sets.md": data_sets(),
         "http-api.md": _beside("http_api").http_api(),
+        "document-keys.md": _beside("code_reference").document_keys(),
+        "classes.md": _beside("code_reference").classes(),
     }
     for name, text in pages.items():
         path = docs / name
@@ -102,7 +104,7 @@ Faces reach systems by their doors: `{"`, `".join(filter(None, module.DOORS))}`.
 | another scheduler | a folder of `backends/`, with its part that runs on nodes in `node/`, and a line in `core/backends.py` |
 | an engine for containers | `systems/environments/node/engines/` |
 | a format of data sets | `systems/data/pack/formats/`; what reads it on nodes in `systems/data/node/read/` |
-| a key of the job document | `job/document.py`, or the `document` of the system that reads it |
+| a key of the job document | `job/document.py`, or the `document` of the system that reads it; one sentence below it says what it means |
 | a message between supervisor and agent | `wire/messages.py` |
 | a command about runs | `faces/cli/`; one of a system in that system's `cli` |
 | a part of a run's report | the `report` of the system that knows it; `faces/report/` is the frame |

@@ -366,8 +366,10 @@ def test_links_between_files_lead_somewhere():
                 for name in (
                     "architecture",
                     "benchmarks",
+                    "classes",
                     "commands",
                     "data-sets",
+                    "document-keys",
                     "http-api",
                     "notebook",
                     "slurm-reasons",

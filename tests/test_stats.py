@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordee.core.stats import finite_document, finite_values, mad, median, outliers, quantile, robust_z
+from cordee.core.stats import (
+    centre_and_spread,
+    finite_document,
+    finite_values,
+    mad,
+    median,
+    outliers,
+    quantile,
+    robust_z,
+)
 
 NAN = float("nan")
 
@@ -19,6 +29,10 @@ def test_median_mad_and_quantile_leave_out_what_was_not_measured() -> None:
     assert mad([1.0, 2.0, 3.0, NAN, 100.0]) == 1.0
     assert quantile([0.0, 10.0, NAN, 20.0], 0.75) == 15.0
     assert quantile([7.0], 0.3) == 7.0
+
+
+def test_the_spread_of_an_array_is_not_bent_by_one_value() -> None:
+    assert centre_and_spread(np.array([1.0, 2.0, 3.0, 100.0, 2.0])) == (2.0, pytest.approx(1.4826))
 
 
 @pytest.mark.parametrize("function", [median, mad, lambda values: quantile(values, 0.5)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.core.words import bar, counted, did_you_mean, nearest, signal_name, wrapped
+from cordee.core.words import alike, bar, counted, did_you_mean, nearest, signal_name, wrapped
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "no nodes"), (1, "1 node"), (2, "2 nodes")])
@@ -16,6 +16,11 @@ def test_the_name_that_was_probably_meant_is_the_one_most_like_it():
     assert nearest("imagnet", ["image", "imagenet"]) == "imagenet"
     assert nearest("imagnet", {"corpus": 1}) is None
     assert nearest("imagnet", ["imagenet"], cutoff=0.99) is None
+
+
+def test_several_names_may_be_meant_the_one_most_like_it_first():
+    assert alike("run-1", ["run-12", "corpus", "run-1x4"]) == ["run-12", "run-1x4"]
+    assert alike("run-1", ["run-12", "run-1x4"], most=1) == ["run-12"]
 
 
 def test_a_hint_names_it_or_says_what_else_to_do():

@@ -31,7 +31,7 @@ class Page(NamedTuple):
 
     Attributes:
         pattern: its address: parts that begin with ":" are handed to the page; below `run/:run` it stands in a run's frame.
-        file: of the package's `static`, a JavaScript module whose default export is the page's component.
+        file: of `static` in the system's folder, a JavaScript module whose default export is the page's component.
         title: in words.
         tab: whether it is among the tabs of a run.
     """
@@ -59,8 +59,7 @@ class System(NamedTuple):
         data_sets: `data_sets()` returns what it leaves, as `KeptData` (`cordee.telemetry.shown.kept_data`).
         routes: an APIRouter of the web server, which it knows as `Serving` (`cordee.telemetry.shown.serving`).
         pages: of the web server.
-        package: of a system that is not built in: its top-level package, of which `__init__`, `node` and `static` are used:
-            the first two travel to the nodes, the last holds the files of the pages.
+        package: of a system that is not built in: its top-level package, which is its folder; `__init__` and `node` travel to the nodes.
     """
 
     name: str

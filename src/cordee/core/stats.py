@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, NamedTuple, Optional, Sequence, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
 
 K = TypeVar("K")
 
@@ -80,6 +83,14 @@ def mad(values: Iterable[float]) -> float:
     present = [value for value in values if value == value]
     centre = median(present)
     return median(abs(value - centre) for value in present)
+
+
+def centre_and_spread(values: np.ndarray) -> tuple[float, float]:
+    """Return the median of an array and the standard deviation that its MAD stands for; there is a value, and none is NaN."""
+    import numpy as np
+
+    centre = float(np.median(values))
+    return centre, MAD_TO_SIGMA * float(np.median(np.abs(values - centre)))
 
 
 def robust_z(values: Sequence[float], floor_ratio: float = 0.01) -> list[float]:

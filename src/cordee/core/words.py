@@ -21,15 +21,20 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def alike(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6) -> list[str]:
+    """Return the known names that are most like a wrong one, the best first; `cutoff` as in `nearest`."""
+    import difflib
+
+    return difflib.get_close_matches(name, list(known), most, cutoff)
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> Optional[str]:
     """Return the known name that is most like a wrong one, None where none is.
 
     Args:
         cutoff: how alike they must be, 0 to 1; see `difflib.get_close_matches`.
     """
-    import difflib
-
-    return next(iter(difflib.get_close_matches(name, list(known), 1, cutoff)), None)
+    return next(iter(alike(name, known, 1, cutoff)), None)
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from cordee.core.backends import BUILT_IN, HERE, backend
 from cordee.core.documents.config_paths import profile_folders, profile_names
-from cordee.core.documents.faults import ValuePlace, document_error, findings_of
+from cordee.core.documents.faults import ValuePlace, validated
 from cordee.core.documents.files import read_toml
 from cordee.core.documents.merge import Merge, ValueOrigin
 from cordee.core.documents.toml_lines import Keys, find_line
@@ -88,12 +86,7 @@ def load_cluster(name: str, environ: Mapping[str, str] = os.environ) -> ClusterP
     for file in files:
         merge.add(file.document, file.origin)
         _lay_over_groups(merge.values.get("partitions"), file.document.get("partitions"))
-    last = files[-1] if files else None
-    try:
-        return ClusterProfile.model_validate(merge.values)
-    except ValidationError as error:
-        fallback = ValuePlace(str(last.path), 1) if last else ValuePlace()
-        raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
+    return _profile(merge.values, merge, files)
 
 
 def read_tables(name: str, keys: Iterable[str], environ: Mapping[str, str] = os.environ) -> ClusterProfile:
@@ -112,11 +105,12 @@ def read_tables(name: str, keys: Iterable[str], environ: Mapping[str, str] = os.
     files = profile_files(name, environ)
     for file in files:
         merge.add({key: file.document[key] for key in keys if key in file.document}, file.origin)
-    try:
-        return ClusterProfile.model_validate({"name": name, **merge.values})
-    except ValidationError as error:
-        fallback = ValuePlace(str(files[-1].path), 1)
-        raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
+    return _profile({"name": name, **merge.values}, merge, files)
+
+
+def _profile(values: dict[str, Any], merge: Merge, files: list[ProfileFile]) -> ClusterProfile:
+    nearest = ValuePlace(str(files[-1].path), 1) if files else ValuePlace()
+    return validated(ClusterProfile, values, lambda keys: merge.place(keys, nearest))
 
 
 def _lay_over_groups(partitions: Any, given: Any) -> None:

@@ -35,20 +35,35 @@ class Need(Document):
     """`[need]`: what the job asks for."""
 
     nodes: Count = 1
+    """Nodes that ranks start on."""
     spare_nodes: CountOrZero = 0
+    """Nodes that are asked for on top, so that one can be left out."""
     min_nodes: Count | None = None
+    """The fewest nodes that the world may shrink to; without it, `nodes`."""
     gpus_per_node: CountOrZero = 0
+    """GPUs of each node."""
     ranks_per_node: Annotated[int | str, BeforeValidator(_ranks)] = "gpu"
+    """Ranks of each node; `gpu` is one for each GPU, and one where there are none."""
     cpus_per_rank: Count | None = None
+    """Cores of each rank; without it, its share of the node's cores."""
     bind: Literal["gpu", "none"] | None = None
+    """`gpu` puts each rank on the cores near its GPU, which is what happens where each rank has one GPU."""
     memory: Size | None = None
+    """Memory of each node."""
     gpu: GpuRequirement | None = None
+    """What each GPU must be, such as `memory >= 24GB, capability >= 8.0`."""
     time: Duration | None = None
+    """How long the job takes; more than one job may take on a cluster becomes a chain."""
     account: str | None = None
+    """What the job's hours are charged to."""
     partition: str | None = None
+    """The partition to run in; without it, the site's class for the time, else the default."""
     qos: str | None = None
+    """The quality of service to ask for."""
     constraint: str | None = None
+    """Features of nodes that are asked for, as the scheduler writes them."""
     reservation: str | None = None
+    """The reservation to run in."""
 
     @field_validator("time")
     @classmethod
@@ -69,24 +84,30 @@ class VetTable(Document):
     """`[vet]`: what is looked at on every node before the ranks start."""
 
     protocol: Annotated[str, Field(min_length=1)] | None = None
+    """A protocol beside the job, or the name of a built-in one, by which each node is vetted."""
     history: bool | str | None = None
+    """Where results of vetting are kept: true for what the profile says, a folder, or the URL of a collector."""
     commands: Lines = ()
+    """Commands that must be on the ranks' PATH."""
     modules: Modules = ()
+    """Modules that the ranks' Python must be able to import."""
     min_memory: Size = 256 << 20
+    """The least free memory of a node."""
     min_disk: Size = 256 << 20
+    """The least free space on a node's disk."""
     max_load: Annotated[float, Field(gt=0)] | None = None
+    """The most runnable processes per core."""
     deadline: Annotated[Duration, Field(gt=0)] = 30.0
+    """How long all checks of a node together may take."""
 
 
 class Data(Document):
-    """`[data.NAME]`: a data set, which ranks find by CORDEE_DATA_<NAME>.
-
-    `source` (`from`) is a folder, a file, an archive, packed data, an `s3://` address, or the name of a shared data set of the
-    cluster; `to` the kind of tier that it is read from.
-    """
+    """`[data.NAME]`: a data set, which ranks find by CORDEE_DATA_<NAME>."""
 
     source: str = Field(alias="from")
+    """A folder, a file, an archive, packed data, an `s3://` address, or the name of a shared data set of the cluster."""
     to: Literal["auto", "memory", "node", "shared"] = "auto"
+    """The kind of tier that it is read from; `memory` and `node` are refused in this version."""
 
     @field_validator("source")
     @classmethod
@@ -100,19 +121,22 @@ SELF, FRESH, EXISTING = "self", "fresh", "existing"
 
 
 class CheckpointTable(Document):
-    """`[checkpoint]`: where complete checkpoints lie and how a restart goes on from one.
-
-    `path`: None is the run's own folder. `resume`: arguments, or `self`: the script finds its newest checkpoint. `begin`: what
-    the run may begin from besides its own: None or `fresh` is nothing, `existing` what lies in `path`, else a path.
-    """
+    """`[checkpoint]`: where complete checkpoints lie, and how a restart continues from one."""
 
     path: str | None = None
+    """The folder of checkpoints; without it, a folder of the run's own."""
     pattern: str = "step-*"
+    """What a complete checkpoint is called, with wildcards."""
     resume: Argv | None = None
+    """Arguments that are added on a restart, with `{checkpoint}` in them; `self`: the script finds its newest one."""
     begin: str | None = None
+    """What the run may begin from besides its own: `fresh` is nothing, `existing` what lies in `path`, else a path."""
     signal: SignalName | None = None
+    """The signal that asks the script to save, where it handles it."""
     every: Annotated[Duration, Field(gt=0)] | None = None
+    """How often `cordee.checkpointer` saves."""
     grace: Duration = 120.0
+    """How long ranks may go on saving after they were asked to stop."""
 
     @field_validator("path")
     @classmethod
@@ -153,27 +177,31 @@ class RestartTable(Document):
     """`[restart]`: how often ranks are restarted without progress."""
 
     retries: CountOrZero = 3
+    """Failures that are followed by a restart, as long as no new checkpoint is complete."""
     backoff: Duration = 1.0
+    """The pause before the second restart, which doubles up to a minute."""
 
 
 class HangTable(Document):
-    """`[hang]`: what is done when no rank goes on.
-
-    `after`: how long all ranks must stand; `auto`: ten times a step, at least a minute. Until all have made a step it is ten
-    minutes at least, and where some do something else, as validating, five times as long and ten minutes at least.
-    """
+    """`[hang]`: what is done when no rank goes on."""
 
     enabled: bool = True
+    """Whether that is watched for."""
     after: Literal["auto"] | Annotated[Duration, Field(ge=5)] = "auto"
+    """How long all ranks must stand; `auto`: ten times a step, at least a minute. Before the first step: ten minutes at least."""
     action: Literal["report", "restart", "end"] = "report"
+    """What is done once it is known why: a finding is written, ranks are started again, or the run ends as failed."""
 
 
 class SamplingTable(Document):
     """`[sampling]`: how often nodes and ranks are measured, and by what GPUs are."""
 
     interval: Annotated[Duration, Field(ge=0.1, le=3600)] = 1.0
+    """The time between two samples."""
     gpus: Annotated[str, Field(min_length=1)] = "auto"
+    """What measures GPUs: `auto`, `none`, or one source by name."""
     threads: bool | None = None
+    """Whether each thread is measured, too; without it, where samples are at least 1 s apart."""
 
 
 # A node counts as lost after `lost`; before that its ranks have had a lease without a supervisor, and `kill` to end.
@@ -183,16 +211,18 @@ _HEARTBEAT_SHARE, _KILL_SHARE = 0.1, 0.5
 
 
 class TimeoutsTable(Document):
-    """`[timeouts]`: the patience of the control plane.
-
-    `heartbeat` and `kill` follow a short `lost` where they are not given.
-    """
+    """`[timeouts]`: the patience of the control plane."""
 
     connect: Annotated[Duration, Field(gt=0)] = 30.0
+    """How long an agent may take to connect."""
     heartbeat: Annotated[Duration, Field(ge=0.05)] = 1.0
+    """The time between two signs of life; shorter where `lost` is short."""
     lost: Annotated[Duration, Field(gt=0)] = 20.0
+    """How long a node may be silent before it is lost."""
     orphan: Annotated[Duration, Field(gt=0)] = 60.0
+    """How long an agent looks for a supervisor before it gives up."""
     kill: Annotated[Duration, Field(gt=0)] = 10.0
+    """How long a process may take to end before it is killed; shorter where `lost` is short."""
 
     @property
     def lease_s(self) -> float:
@@ -218,23 +248,31 @@ class Slurm(Document):
     """`[slurm]`: options for sbatch that have no key of their own, and srun's kind of MPI."""
 
     options: Lines = ()
+    """Options of sbatch that have no key of their own, handed over as they are."""
     mpi: MpiType | None = None
+    """The kind of MPI, as `srun --mpi=list` shows it, for `launch = "srun"`."""
 
 
 class Test(Document):
     """`[test]`: a small job that must pass before the big one is submitted."""
 
     run: Argv
+    """The command of the test."""
     need: Need | None = None
+    """What the test needs; without it, what the job needs."""
 
 
 class StepDocument(Document):
     """`[steps.NAME]` or `[steps] NAME = {...}`: one step of a small DAG."""
 
     run: Argv | None = None
+    """The command of the step."""
     after: Lines = ()
+    """Steps that must be done before it."""
     gpus: CountOrZero | None = None
+    """GPUs of the step."""
     need: Need | None = None
+    """What the step needs; without it, what the job needs."""
 
 
 def _sweep_value(value: Any) -> Any:
@@ -250,25 +288,45 @@ class Job(Document):
     beside: ClassVar[tuple[str, ...]] = ("on",)
 
     name: Name
+    """The job's name, with which the ids of its runs begin."""
     run: Argv
+    """The command of each rank: a text that is split as a shell would, or a list of words; no shell runs."""
     environment: str | None = None
+    """The EDF of the container that ranks run in; empty: none."""
     setup: Lines = ()
+    """Shell lines that run before the ranks, once on each node."""
     code: Literal["live", "snapshot"] = "live"
+    """`live` runs the job's folder as it is, `snapshot` the copy in the run's folder."""
     launch: Literal["fork", "srun"] = "fork"
+    """`fork`: the agent starts the ranks; `srun`: Slurm does, for MPI."""
     env: dict[str, VariableText] = Field(default_factory=dict)
+    """Variables of set-up lines and ranks; their values are never shown."""
     need: Need = Need.model_construct()
+    """What the job needs of its cluster."""
     vet: VetTable = VetTable.model_construct()
+    """What is looked at on each node before the ranks."""
     data: dict[Name, Data] = Field(default_factory=dict)
+    """Data sets, which ranks find by CORDEE_DATA_NAME."""
     checkpoint: CheckpointTable | None = None
+    """Where complete checkpoints lie, and how a restart continues from one."""
     restart: RestartTable = RestartTable.model_construct()
+    """How often ranks are restarted."""
     sampling: SamplingTable = SamplingTable.model_construct()
+    """How often nodes and ranks are measured."""
     hang: HangTable = HangTable.model_construct()
+    """What is done when no rank goes on."""
     metrics: MetricsTable = MetricsTable.model_construct()
+    """What is recorded beside `cordee.log`."""
     timeouts: TimeoutsTable = TimeoutsTable.model_construct()
+    """The patience of the control plane."""
     sweep: dict[str, Annotated[Any, BeforeValidator(_sweep_value)]] = Field(default_factory=dict)
+    """Ranges of parameters to try; refused in this version."""
     steps: dict[Name, StepDocument] = Field(default_factory=dict)
+    """Steps with needs of their own; refused in this version."""
     test: Test | None = None
+    """A small job that must pass first; refused in this version."""
     slurm: Slurm = Slurm.model_construct()
+    """What only Slurm understands."""
 
     @field_validator("env")
     @classmethod

@@ -36,37 +36,40 @@ Ticket = Annotated[Argv, AfterValidator(_known)]
 
 
 class OffenderPolicy(Document):
-    """`[vetting.offenders]`: when a node is drained, and when it comes back.
-
-    `days` is how far back the history counts, `confirmations` how many jobs must agree on a soft fault, `clean_vettings`
-    how many in a row bring a node back, `drains_without_person` how often in `days` that may happen by itself,
-    `daily_ratio` the share of a partition that may be drained in 24 hours (at least one node). `protocols` are the names
-    or digests that count (none: all; a person's own protocol may ask for what no node has). `vet_every` is the pause
-    between vettings of a drained node by the site's own command.
-    """
+    """`[vetting.offenders]`: when a node is drained, and when it comes back."""
 
     days: Annotated[float, Field(strict=False, ge=1, le=365)] = 28.0
+    """How far back the history counts, in days."""
     confirmations: Annotated[int, Field(ge=2, le=100)] = 2
+    """How many jobs must agree on a soft fault."""
     clean_vettings: Annotated[int, Field(ge=1, le=100)] = 2
+    """How many clean vettings in a row bring a node back."""
     drains_without_person: Count = 2
+    """How often in `days` a node may be drained without a person."""
     daily_ratio: Annotated[float, Field(strict=False, gt=0, le=1)] = 0.05
+    """The share of a partition that may be drained in 24 hours, at least one node."""
     protocols: Lines = ()
+    """Names or digests of the protocols that count, since a person's own may ask for what no node has; without them, all."""
     vet_every: Duration = 600.0
+    """The pause between vettings of a drained node by the site's own command."""
 
 
 class SiteActions(Document):
-    """`[vetting.actions]`: the site's own commands, each a list of words with `{node}`, `{gpu}`, `{rule}`, `{reason}`.
-
-    `reset` resets GPUs (`{gpu}` is the faulty one's index, several with commas between them, or `all`), `reboot` reboots, `diagnose` runs a deep diagnosis, `vet` vets a
-    drained node and writes the history, `ticket` gets a JSON document on standard input. `ticket_url` is a webhook for the
-    same document, with a token in `ticket_token_file`. `timeout` is for each.
-    """
+    """`[vetting.actions]`: the site's own commands, each a list of words with `{node}`, `{gpu}`, `{rule}`, `{reason}`."""
 
     reset: Template | None = None
+    """Resets GPUs; `{gpu}` is the index of the faulty one, several with commas between them, or `all`."""
     reboot: Template | None = None
+    """Reboots the node."""
     diagnose: Template | None = None
+    """Runs a deep diagnosis."""
     vet: Template | None = None
+    """Vets a drained node and writes the history."""
     ticket: Ticket | None = None
+    """Opens a ticket; it gets a JSON document on standard input."""
     ticket_url: str | None = None
+    """A webhook for the same document."""
     ticket_token_file: str | None = None
+    """The file with the webhook's token."""
     timeout: Duration = 300.0
+    """How long each command may take."""

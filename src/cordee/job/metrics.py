@@ -50,10 +50,15 @@ class ScrapeTable(Document):
     """`[[metrics.scrape]]`: a Prometheus endpoint of the job that is read on every node, or for every rank."""
 
     url: Annotated[str, AfterValidator(_url)]
+    """The address on the node; `{port}`, `{rank}` and `{local_rank}` are filled in."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """The port of local rank 0, which each local rank adds its number to."""
     every: Annotated[Duration, Field(ge=1, le=3600)] = 5.0
+    """The time between two readings."""
     per: Literal["node", "rank"] = "node"
+    """Whether it is read once on each node, or for each rank."""
     metrics: Lines = ()
+    """Patterns of the metrics that are kept; without them, all."""
 
     @model_validator(mode="after")
     def _port_is_given_where_it_is_used(self) -> ScrapeTable:
@@ -77,5 +82,8 @@ class MetricsTable(Document):
         "device_mesh",
         "megatron",
     )
+    """Libraries whose numbers are recorded, too; an empty list turns them off."""
     scrape: Annotated[tuple[ScrapeTable, ...], BeforeValidator(_tuple)] = ()
+    """Prometheus endpoints of the job."""
     otlp: bool = False
+    """Whether ranks may send OpenTelemetry metrics to their node."""

@@ -30,37 +30,56 @@ class NodeGroupTable(Document):
     """`[[partitions.NAME.groups]]`: nodes that are alike; what one of them has for jobs, and how many are `up`."""
 
     nodes: CountOrZero | None = None
+    """How many nodes of the partition are of this kind."""
     up: CountOrZero | None = None
+    """How many of them take jobs now; found out, seldom written."""
     cores: Count | None = None
+    """CPUs that one node has for jobs, as Slurm counts them."""
     memory: Size | None = None
+    """Memory that one node has for jobs."""
     gpus: CountOrZero | None = None
+    """GPUs of one node."""
     gpu_model: str | None = None
+    """Their model, as the scheduler names it."""
     features: Lines | None = None
+    """Features of these nodes, which `[need] constraint` may name."""
 
 
 class PartitionTable(Document):
-    """`[partitions.NAME]`: limits of one partition, and what the smallest of its nodes has for jobs.
-
-    `groups` are its kinds of nodes where they are not all alike. `accounts` and `allow_qos` are those that may use it,
-    None: all. `qos` is the one that limits every job in it.
-    """
+    """`[partitions.NAME]`: limits of one partition, and what the smallest of its nodes has for jobs."""
 
     max_time: Duration | None = None
+    """The longest that one job may take."""
     default_time: Duration | None = None
+    """What a job gets that names no time."""
     max_nodes: Count | None = None
+    """The most nodes of one job."""
     nodes: CountOrZero | None = None
+    """How many nodes it has."""
     up: CountOrZero | None = None
+    """How many of them take jobs now; found out, seldom written."""
     cores: Count | None = None
+    """CPUs that its smallest node has for jobs, as Slurm counts them."""
     memory: Size | None = None
+    """Memory that its smallest node has for jobs."""
     gpus: CountOrZero | None = None
+    """GPUs of one node."""
     gpu_model: str | None = None
+    """Their model, as the scheduler names it."""
     features: Lines | None = None
+    """Features of its nodes, which `[need] constraint` may name."""
     default: bool = False
+    """Whether it is the partition of jobs that name none."""
     state: Literal["up", "down", "drain", "inactive"] = "up"
+    """Whether it takes jobs and runs them."""
     qos: str | None = None
+    """The QOS that limits every job in it."""
     accounts: Lines | None = None
+    """Accounts that may use it; without them, all."""
     allow_qos: Lines | None = None
+    """QOS that may use it; without them, all."""
     groups: Annotated[tuple[NodeGroupTable, ...], Field(strict=False)] = ()
+    """Its kinds of nodes, where they are not all alike."""
 
     @property
     def shapes(self) -> tuple[NodeGroupTable, ...]:
@@ -74,148 +93,199 @@ class PartitionTable(Document):
 
 
 class Qos(Document):
-    """`[qos.NAME]`: limits of one job (`max_time`, `max_nodes`, `max_cpus`, `max_gpus`) and of one person's jobs."""
+    """`[qos.NAME]`: limits of one job, and of one person's jobs."""
 
     max_time: Duration | None = None
+    """The longest that one job may take."""
     max_nodes: CountOrZero | None = None
+    """The most nodes of one job."""
     max_cpus: CountOrZero | None = None
+    """The most CPUs of one job."""
     max_gpus: CountOrZero | None = None
+    """The most GPUs of one job."""
     max_submit: CountOrZero | None = None
+    """The most jobs of one person that wait or run."""
     max_jobs: CountOrZero | None = None
+    """The most jobs of one person that run."""
     over_partition: bool = False
+    """Whether its `max_time` goes before the partition's."""
 
 
 class Account(Document):
     """`[accounts.NAME]`: what this person may use of an account; limits as in `[qos.NAME]`, which go before these."""
 
     qos: Lines = ()
+    """QOS that this person may use with it."""
     default_qos: str | None = None
+    """The QOS of jobs that name none."""
     partitions: Lines | None = None
+    """Partitions that it may be used in; without them, all."""
     default: bool = False
+    """Whether it is the account of jobs that name none."""
     max_time: Duration | None = None
+    """The longest that one job may take, where the QOS does not say."""
     max_nodes: CountOrZero | None = None
+    """The most nodes of one job, where the QOS does not say."""
     max_cpus: CountOrZero | None = None
+    """The most CPUs of one job, where the QOS does not say."""
     max_gpus: CountOrZero | None = None
+    """The most GPUs of one job, where the QOS does not say."""
     max_submit: CountOrZero | None = None
+    """The most jobs of one person that wait or run, where the QOS does not say."""
     max_jobs: CountOrZero | None = None
+    """The most jobs of one person that run, where the QOS does not say."""
 
 
 class GpuModel(Document):
-    """`[gpu.MODEL]`: what one GPU can do; `tflops_bf16` dense, `bandwidth` of its memory per second, `power` in W."""
+    """`[gpu.MODEL]`: what one GPU can do."""
 
     memory: Size
+    """Memory of one GPU."""
     capability: Annotated[float, Field(gt=0)] | None = None
+    """Its compute capability."""
     tflops_bf16: Annotated[float, Field(gt=0)] | None = None
+    """Its dense peak in bf16, in TFLOP/s; MFU is over this."""
     bandwidth: Size | None = None
+    """What its memory moves, per second."""
     power: Annotated[float, Field(gt=0)] | None = None
+    """Its power limit, in W."""
 
 
 class StorageTier(Document):
-    """`[storage.NAME]`: a place for data; `bandwidth` per second, quotas of one person.
-
-    `node_bandwidth` is what one node gets of it, and `opens_per_s` how many files one node can open there per second.
-    """
+    """`[storage.NAME]`: a place for data."""
 
     path: str
+    """Where it is mounted; variables are filled in."""
     kind: Literal["memory", "node", "shared"] = "shared"
+    """Whether all nodes share it, or each node has its own: on disk (`node`) or in `memory`."""
     size: Size | None = None
+    """How much it holds."""
     bandwidth: Size | None = None
+    """What all nodes together get of it, per second."""
     node_bandwidth: Size | None = None
+    """What one node gets of it, per second."""
     opens_per_s: Annotated[float, Field(gt=0)] | None = None
+    """How many files one node can open there per second."""
     quota_files: Count | None = None
+    """The most files of one person."""
     quota: Size | None = None
+    """The most bytes of one person."""
     purge: Duration | None = None
+    """The age at which files are removed."""
 
 
 class JobClass(Document):
     """`[classes.NAME]`: a length of job that the site favours."""
 
     max_time: Duration
+    """The longest job of the class."""
     partition: str | None = None
+    """The partition of its jobs."""
     qos: str | None = None
+    """The QOS of its jobs."""
 
 
 class VettingSite(Document):
-    """`[vetting]`: what holds for every vetting on the cluster.
-
-    `history` is the folder where results are kept when a protocol says `site`, or `collector` the URL that takes them, with
-    its token in `token_file`. `checks` are the folders that classes of checks may come from (None: the protocol's own),
-    `rules` the site's own rules, tried before those of Cordée, and `baseline` the values of the fleet. `environments` is the
-    folder of what `cordee vet prepare` makes (None: the person's cache); `offenders` and `actions` are for `cordee nodes act`.
-    `users` is how the history keeps who ran a job.
-    """
+    """`[vetting]`: what holds for every vetting on the cluster."""
 
     history: str | None = None
+    """The folder of results, for protocols with `history: site`."""
     collector: str | None = None
+    """The URL of a collector that takes results instead."""
     token_file: str | None = None
+    """The file with the collector's token."""
     checks: Lines | None = None
+    """The only folders that classes of checks may come from; without them, the protocol's own."""
     rules: Lines = ()
+    """The site's own rules, files or folders, which are tried before those of Cordée."""
     baseline: str | None = None
+    """The file of what the fleet reaches, for comparisons in small jobs."""
     users: Literal["name", "hash", "none"] = "name"
+    """How the history keeps who ran a job."""
     environments: str | None = None
+    """The folder of what `cordee vet prepare` makes; without it, the person's cache."""
     offenders: OffenderPolicy = OffenderPolicy.model_construct()
+    """When `cordee nodes act` drains a node, and when it comes back."""
     actions: SiteActions = SiteActions.model_construct()
+    """The site's own commands for that."""
 
 
 class EnvironmentSite(Document):
-    """`[environment]`: container environments on the cluster.
-
-    `engine` is what runs them (None: the first that the machine can run). `search_path` are the site's folders of EDFs, after
-    the person's own, and `store` the folder of images, where `EDF_IMAGESTORE` and `SCRATCH` name none. `step_option` are
-    the options of srun by which a site enters an environment, for the engine `step`, in words as a shell has them: `{file}` is
-    the EDF, `{image}` its image.
-    """
+    """`[environment]`: container environments on the cluster."""
 
     engine: Literal["namespace", "podman", "apptainer", "step"] | None = None
+    """What runs containers; without it, the first that the machine can run."""
     search_path: Lines = ()
+    """The site's folders of EDFs, which come after the person's own."""
     store: str | None = None
+    """The folder of images, where `EDF_IMAGESTORE` and `SCRATCH` name none."""
     step_option: str = "--environment={file}"
+    """Options of srun by which the site enters an environment, for the engine `step`: `{file}` is the EDF, `{image}` its image."""
 
 
 class NetworkSite(Document):
-    """`[network]`: how nodes are connected, where Slurm does not say.
-
-    `file` is a topology.conf, a topology.yaml, or what `scontrol show topology` or `ibnetdiscover` printed. `groups` are the
-    groups of a dragonfly: a list of names of `[switches]` for each.
-    """
+    """`[network]`: how nodes are connected, where Slurm does not say."""
 
     file: str | None = None
+    """A topology.conf, a topology.yaml, or what `scontrol show topology` or `ibnetdiscover` printed; goes before `[switches]`."""
     groups: dict[str, str] = Field(default_factory=dict)
+    """The groups of a dragonfly: for each a list of names of switches."""
 
 
 class ClusterProfile(Document):
-    """A whole cluster profile; `switches` names the nodes below each switch, `defaults` is laid under every job.
-
-    `slurm_cluster` is Slurm's own name of the cluster, and `answering` the name of the Slurm that answers here: its facts
-    lie under the profile's files; `nodes_elsewhere` says whether it has nodes on other machines than this one, and `runs`
-    is where runs go that are given no other folder. `network_trusted`: nobody else can read what its nodes and login nodes
-    send each other. `accounts`, `qos` and `reservations` are None where nothing is known of them.
-    """
+    """A whole cluster profile: what is known of a cluster; None: nobody knows."""
 
     name: Name = HERE
+    """The name by which `--on` chooses the cluster."""
     scheduler: Scheduler = HERE
+    """The back end that runs jobs there."""
     cores: Count | None = None
+    """Cores of this machine, for `local`."""
     memory: Size | None = None
+    """Memory of this machine, for `local`."""
     gpus: CountOrZero = 0
+    """GPUs of this machine, for `local`."""
     python: str | None = None
+    """The Python of the node side on compute nodes, at least 3.9; without it, the one that Cordée runs with."""
     runs: str | None = None
+    """The folder of runs, where neither `--runs` nor CORDEE_RUNS names one."""
     network_interface: str | None = None
+    """Where the supervisor listens and ranks meet."""
     network_trusted: bool = False
+    """Whether nobody else can read what nodes and login nodes send each other."""
     requeue: Requeue = "requeue"
+    """How a chain continues: the same job again, a new job, or not at all."""
     slurm_cluster: str | None = None
+    """Slurm's own name of the cluster; where another Slurm answers, jobs are refused."""
     slurm_version: str | None = None
+    """The version of Slurm; found out."""
     answering: str | None = None
+    """The name of the Slurm that answers here; found out."""
     nodes_elsewhere: bool | None = None
+    """Whether it has nodes on other machines than this one; found out."""
     partitions: dict[str, PartitionTable] = Field(default_factory=dict)
+    """Its partitions."""
     accounts: dict[str, Account] | None = None
+    """Accounts that this person may use; without the table they are not checked."""
     qos: dict[str, Qos] | None = None
+    """Its qualities of service; without the table they are not checked."""
     reservations: Lines | None = None
+    """Its reservations; found out."""
     classes: dict[Name, JobClass] = Field(default_factory=dict)
+    """Lengths of job that the site favours."""
     gpu_models: dict[str, GpuModel] = Field(default_factory=dict, alias="gpu")
+    """What its GPUs can do, by model; goes before what Cordée knows."""
     storage: dict[Name, StorageTier] = Field(default_factory=dict)
+    """Places for data, by name."""
     datasets: dict[Name, SharedDataset] = Field(default_factory=dict)
+    """Data sets that the site keeps for all, by name."""
     switches: dict[str, str] = Field(default_factory=dict)
+    """The nodes below each switch, where Slurm does not say."""
     network: NetworkSite = NetworkSite.model_construct()
+    """How nodes are connected, where Slurm does not say."""
     vetting: VettingSite = VettingSite.model_construct()
+    """What holds for every vetting on the cluster."""
     environment: EnvironmentSite = EnvironmentSite.model_construct()
+    """Container environments on the cluster."""
     defaults: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the job document that are laid under every job."""

@@ -10,19 +10,22 @@ from cordee.core.documents.fields import Document, wrong
 
 
 class SharedDataset(Document):
-    """`[datasets.NAME]`: a data set that the site keeps for all, so that nobody makes a copy.
-
-    `path` is a folder, a file or an `s3://` address; `group` the Unix group that may read it, `tier` the `[storage]` it lies
-    on, `source` where it came from, `samples` how many it holds where its index does not say.
-    """
+    """`[datasets.NAME]`: a data set that the site keeps for all, so that nobody makes a copy."""
 
     path: str
+    """A folder, a file, or an `s3://` address."""
     licence: str | None = None
+    """The terms that it may be used under."""
     group: str | None = None
+    """The Unix group that may read it."""
     about: str | None = None
+    """What it is, in a few words."""
     tier: str | None = None
+    """The `[storage]` that it lies on; without it, the one whose path it is below."""
     source: str | None = None
+    """Where it came from."""
     samples: Annotated[int, Field(ge=0)] | None = None
+    """How many samples it holds, where its index does not say."""
 
     @field_validator("path")
     @classmethod

@@ -6,7 +6,6 @@ that cannot be written is read without it.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.errors import RunFolderError, RunNotFound
+from cordee.core.words import alike
 from cordee.machine.opening import LIMIT_BYTES, parse_json, regular_below
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import read_journal
@@ -111,7 +111,7 @@ def _find_run(name: str, *folders: str | Path) -> RunFolder:
         return RunFolder(Path(name).resolve())
     if matches:
         raise RunNotFound("several runs begin like this", given=name, allowed=matches[-5:], next="give more of the id")
-    nearest = difflib.get_close_matches(name, ids, 3, 0.3) or ids[-3:]
+    nearest = alike(name, ids, cutoff=0.3) or ids[-3:]
     raise RunNotFound(
         "no run answers to this name",
         given=name,

@@ -12,6 +12,8 @@ import httpx
 import numpy as np
 import pytest
 
+import cordee
+from cordee.core import registry
 from cordee.faces.web.tables import ARROW_TYPE, FRAME_TYPE, NumberTable, encode
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.store import views
@@ -60,6 +62,22 @@ def test_a_run_is_told_with_all_that_show_tells_and_more(
     assert told["progress"]["total"] >= told["progress"]["step"] > 0
     assert told["progress"]["steps_per_s"] > 0
     assert "ranks" not in client.get(of_run, params={"brief": True}).json()
+
+
+def test_each_page_of_a_system_is_a_script_of_the_system_s_own_folder(client: httpx.Client) -> None:
+    told = {page["pattern"]: page for page in client.get("/api/pages").json()["pages"]}
+    for system, name in (("score", "score"), ("data", "data"), ("checkpoints", "storage"), ("explain", "topology")):
+        page = told[f"run/:run/{name}"]
+        script = Path(cordee.__file__).parent / "systems" / system / "static" / f"{name}.js"
+        assert page["tab"]
+        assert client.get(f"/static/pages/{page['file']}").content == script.read_bytes()
+
+
+def test_the_server_has_no_page_of_a_system_s_own_address() -> None:
+    pages = Path(cordee.__file__).parent / "faces" / "web" / "static" / "pages"
+    of_systems = {page.file for system in registry.built_in() for page in system.pages}
+    assert of_systems
+    assert not of_systems & {path.name for path in pages.iterdir()}, "move the script into the system's `static`"
 
 
 def test_checkpoints_have_the_seconds_and_bytes_that_ranks_told(client: httpx.Client, of_run: str) -> None:

@@ -45,6 +45,13 @@ def test_what_a_person_calibrated_wins_over_what_is_shipped_and_a_given_file_ove
     assert (caps.pipe["tensor"], caps.dram) == (0.9, 0.75)
 
 
+def test_a_model_that_was_calibrated_by_its_whole_name_keeps_the_peaks_of_its_family(tmp_path):
+    given = tmp_path / "caps.toml"
+    given.write_text('[model."NVIDIA GH200 480GB"]\ntensor = 0.88\norigin = "n0"\n')
+    caps = read_caps(given, environ=NOWHERE).of("NVIDIA GH200 480GB")
+    assert (caps.pipe["tensor"], caps.peak_flops, caps.sms) == (0.88, 990e12, 132)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "word"),
     [
@@ -65,6 +72,13 @@ def test_a_wrong_file_of_caps_is_told_with_its_line(tmp_path, text, line, word):
         read_caps_file(path)
     assert (raised.value.file, raised.value.line) == (str(path), line)
     assert word in str(raised.value)
+
+
+def test_a_misspelt_cap_is_told_with_the_one_that_was_meant(tmp_path):
+    (tmp_path / "caps.toml").write_text('[model."X"]\ntenser = 0.9\n')
+    with pytest.raises(DocumentError) as raised:
+        read_caps_file(tmp_path / "caps.toml")
+    assert raised.value.next == "did you mean tensor?"
 
 
 def test_every_shipped_model_is_of_caps_and_says_where_its_peaks_are_from(tmp_path):

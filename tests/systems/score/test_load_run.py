@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from cordee.core.units import utc_text
+from cordee.job.load import load_job
+from cordee.job.plan.compile import make_plan
 from cordee.runs.folder import RunFolder
 from cordee.systems.score.load import load
+from cordee.systems.score.roofs import read_caps
 from cordee.systems.score.score import score
 
 STEPS = 30
@@ -73,3 +76,53 @@ def test_a_run_is_scored_while_it_goes_on_and_without_its_plan(run):
     trace = load(run.root)
     assert (trace.job.state, trace.job.command, trace.job.allocated) == ("running", "", None)
     assert score(trace).shares.score == pytest.approx(10, rel=1e-4)
+
+
+PROFILE = """
+scheduler = "local"
+[gpu.h100]
+memory = "80GB"
+tflops_bf16 = 800
+bandwidth = "3TB"
+[gpu.h100_80gb]
+memory = "80GB"
+tflops_bf16 = 500
+[gpu.tomorrow]
+memory = "1TB"
+tflops_bf16 = 9000
+"""
+
+
+@pytest.fixture
+def planned(run, tmp_path, monkeypatch):
+    """The same run as it is planned where a site's profile says what GPUs can do."""
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters/ours.toml").write_text(PROFILE)
+    (tmp_path / "cordee.toml").write_text('name = "train"\nrun = "python3 train.py"\n')
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path / "clusters"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    plan, _ = make_plan(load_job(tmp_path, cluster="ours"), run_id=run.root.name, run_folder=run.root)
+    run.plan.write_text(json.dumps(plan.document()))
+    return run
+
+
+def test_what_the_profile_says_of_a_gpu_goes_before_what_is_shipped(planned):
+    (cap,) = score(load(planned.root)).caps
+    assert (cap.peak_flops, cap.peak_bytes_per_second) == (500e12, 3.35e12)
+    assert (cap.sms, cap.pipe["tensor"]) == (132, 0.93)  # of which the profile says nothing
+
+
+def test_mfu_is_over_the_peak_of_a_gpu_that_only_the_profile_knows(made, planned):
+    facts = {"GPU-30": {"model": "Vendor Tomorrow 1TB", "index": 0, "ranks": [2]}}
+    columns = {"gpu_graphics_ratio": np.full(40, 0.5)}
+    made.group(planned, 4, "n2", "gpu", columns, ["GPU-30"], facts=facts, start=made.T0 + 1)
+    made.logged(planned, 5, 0, flops=[4.4e15 * 40 / 10] * 10)
+    found = score(load(planned.root))
+    assert {cap.model: cap.peak_flops for cap in found.caps} == {made.H100: 500e12, "Vendor Tomorrow 1TB": 9000e12}
+    assert found.mfu == pytest.approx(4.4 / (9 + 4 * 0.5))
+
+
+def test_a_file_of_caps_goes_before_the_profile(planned, tmp_path):
+    (tmp_path / "caps.toml").write_text('[model."NVIDIA H100"]\npeak_flops = 700e12\n')
+    (cap,) = score(load(planned.root), caps=read_caps(tmp_path / "caps.toml")).caps
+    assert cap.peak_flops == 700e12

@@ -156,6 +156,14 @@ def test_a_wrong_rule_is_told_with_file_and_line(tmp_path, before, after, line, 
     assert word in str(raised.value)
 
 
+def test_a_misspelt_key_is_told_with_the_one_that_was_meant(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(SITE.replace("title", "titel"))
+    with pytest.raises(DocumentError) as raised:
+        read_rules(path)
+    assert raised.value.next == "did you mean title?"
+
+
 def test_a_rule_whose_fixture_another_rule_takes_is_told(tmp_path):
     path = tmp_path / "site.toml"
     path.write_text(SITE.replace("io = 0.05 }", "io = 0.01 }"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cordee.core.documents.toml_lines import Keys
 from cordee.core.errors import DocumentError
@@ -17,6 +18,9 @@ from cordee.core.words import did_you_mean
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
+M = TypeVar("M", bound="BaseModel")
+
+_MOST_SHOWN = 200
 _REQUIRED = {"name": 'a name such as "char-gpt"', "run": 'a command such as "python train.py"'}
 _KINDS = {
     "int_type": "a whole number, without quotes",
@@ -44,10 +48,32 @@ class ValuePlace:
     source: str = ""
 
 
+def validated(kind: type[M], values: Any, place: Callable[[Keys], ValuePlace]) -> M:
+    """Return what a document holds as its model.
+
+    Args:
+        kind: the model.
+        values: as TOML or YAML gives them.
+        place: returns where a path of keys was given.
+
+    Raises:
+        DocumentError: it is none; every fault is a finding.
+    """
+    from pydantic import ValidationError
+
+    if not isinstance(values, Mapping):
+        at = place(())
+        raise fault_error("it is not a table", "bad-value", file=at.file, line=at.line, allowed="`key = value` lines")
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise document_error(findings_of(error, kind, values, place)) from None
+
+
 def findings_of(
     error: ValidationError, model: type[BaseModel], values: Mapping[str, Any], place: Callable[[Keys], ValuePlace]
 ) -> list[Finding]:
-    """Return one finding for each fault.
+    """Return one finding for each fault, unknown keys first: one of them may be what is missing, misspelt.
 
     Args:
         error: what pydantic raised.
@@ -60,7 +86,7 @@ def findings_of(
         path = _document_path(fault["loc"], values, fault["type"] == "missing")
         if path not in found:
             found[path] = _finding(fault, path, model, place(path))
-    return list(found.values())
+    return sorted(found.values(), key=lambda finding: finding.rule != "unknown-key")
 
 
 def document_error(findings: list[Finding]) -> DocumentError:
@@ -156,7 +182,7 @@ def _finding(fault: Any, path: Keys, model: type[BaseModel], place: ValuePlace) 
         "bad-value",
         file=place.file,
         line=place.line,
-        given=MASK if path[:1] == ("env",) else _given(fault.get("input")),
+        given=MASK if path[:1] == ("env",) else shown(fault.get("input")),
         allowed=_allowed(fault),
         next=f"change {key}" if not place.source else f"change {place.source}",
     )
@@ -188,11 +214,12 @@ def dotted(path: Keys) -> str:
     return text
 
 
-def _given(value: Any) -> Any:
-    if isinstance(value, (bool, int, float)):
+def shown(value: Any) -> bool | int | float | str | None:
+    """Return a value that was given as a finding shows it: a number as it is, all else as a text that is not too long."""
+    if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= 200 else text[:197] + "..."
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
 
 
 def _complaint(fault: Any) -> str:

@@ -20,10 +20,18 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
     Raises:
         DocumentError: it is missing, unreadable, larger than 1 MiB, not UTF-8 or not TOML.
     """
-    file = str(path)
     text = read_text(path, "a TOML file")
+    return text, toml_values(text, str(path))
+
+
+def toml_values(text: str, file: str) -> dict[str, Any]:
+    """Return the content of a file's text.
+
+    Raises:
+        DocumentError: it is not TOML.
+    """
     try:
-        return text, tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise bad_toml_error(file, text, str(error))
     except RecursionError:

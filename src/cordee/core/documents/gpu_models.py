@@ -29,12 +29,16 @@ def gpu_table() -> Mapping[str, Any]:
     return tomllib.loads(FILE.read_text())
 
 
+def model_words(model: str) -> list[str]:
+    """Return the words of a model's name, of which the order and the signs between them differ: `a100_80gb`."""
+    return re.split(r"[^a-z0-9]+", model.lower())
+
+
 def gpu_facts(model: str) -> GpuFacts:
     """Return what a model's name says of it: `a100_80gb`."""
-    name = model.lower()
-    words = re.split(r"[^a-z0-9]+", name)
+    words = model_words(model)
     entry: Mapping[str, Any] = next((facts for key, facts in gpu_table()["family"].items() if key in words), {})
-    size = _MEMORY.search(name)
+    size = _MEMORY.search(model.lower())
     sizes = [int(size.group(1))] if size else entry.get("memory_gib", ())
     memory = (min(sizes) * _GIB, max(sizes) * _GIB) if sizes else None
     return GpuFacts(memory, entry.get("capability"))

@@ -16,17 +16,23 @@ class Answer(BaseModel):
 
 
 class Missing(Answer):
+    """Something that cannot be shown, and why."""
+
     what: str = Field(description="What cannot be shown.")
     why: str
     next: str | None = Field(None, description="How to give it.")
 
 
 class Evidence(Answer):
+    """Where a finding can be seen."""
+
     page: str = Field(description="The page that shows it: heat, node, rank, logs, storage, data, score.")
     query: dict[str, str] = Field(description="What to open it with.")
 
 
 class FindingLine(Answer):
+    """A finding."""
+
     severity: str = Field(description="info, warn or error.")
     code: str = Field(description="A stable identifier such as `log-dropped`.")
     text: str

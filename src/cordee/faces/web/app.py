@@ -78,7 +78,7 @@ def make_app(
 
     for system in systems:
         if system.pages:
-            files = _Static(packages=[(system.package, "static")])
+            files = _Static(packages=[(system.package or f"cordee.systems.{system.name}", "static")])
             app.mount(f"/static/systems/{system.name}", files, name=f"static of {system.name}")
     app.mount("/static", _Static(directory=STATIC), name="static")
     app.add_exception_handler(CordeeError, _told)

@@ -13,6 +13,8 @@ from cordee.core.web.models import Answer, FindingLine, Missing, Moment
 
 
 class ErrorFacts(Answer):
+    """What is wrong, and what to do."""
+
     kind: str = Field(description="A stable word: `usage`, `run_not_found`, `not_allowed`, ...")
     text: str = Field(description="What is wrong, one sentence.")
     given: Any = Field(None, description="What was given.")
@@ -27,6 +29,8 @@ class ErrorAnswer(Answer):
 
 
 class About(Answer):
+    """The server."""
+
     version: str
     now: float = Field(description="The server's clock.")
     folders: list[str] = Field(description="The folders of runs that are shown.")
@@ -34,6 +38,8 @@ class About(Answer):
 
 
 class PageLine(Answer):
+    """A page that a system brings."""
+
     pattern: str = Field(description="Its address: what begins with a colon is handed to the page.")
     file: str = Field(description="Its JavaScript module, as seen from those of the pages that are always there.")
     title: str
@@ -41,10 +47,14 @@ class PageLine(Answer):
 
 
 class PageList(Answer):
+    """The pages that systems bring."""
+
     pages: list[PageLine]
 
 
 class RunLine(Answer):
+    """A run or recording in a list."""
+
     id: str
     name: str
     kind: str = Field(description="`run`, or `recording` for what `cordee record` left.")
@@ -68,12 +78,16 @@ class RunLine(Answer):
 
 
 class RunList(Answer):
+    """The runs and recordings that are shown."""
+
     runs: list[RunLine] = Field(description="The newest first.")
     total: int = Field(description="How many there are without `limit`.")
     now: float
 
 
 class RunPage(Answer):
+    """All of a run that its overview shows."""
+
     run: str
     kind: str
     state: str
@@ -94,6 +108,8 @@ class RunPage(Answer):
 
 
 class MetricLine(Answer):
+    """A metric of a group."""
+
     name: str
     unit: str
     source: str = Field(description="What measured it.")
@@ -101,6 +117,8 @@ class MetricLine(Answer):
 
 
 class GroupModel(Answer):
+    """A group of samples: one kind of device at one cadence."""
+
     name: str
     cadence: float = Field(description="Seconds between samples.")
     first: Moment
@@ -110,10 +128,14 @@ class GroupModel(Answer):
 
 
 class Groups(Answer):
+    """The groups of a run."""
+
     groups: list[GroupModel]
 
 
 class DeviceLine(Answer):
+    """A device that was sampled."""
+
     name: Any = Field(description="As in heat maps: a GPU's UUID, a node's name, a rank's number.")
     node: str | None = None
     ranks: list[int] = Field(default_factory=list)
@@ -123,6 +145,8 @@ class DeviceLine(Answer):
 
 
 class Devices(Answer):
+    """The devices of a group."""
+
     group: str
     devices: list[DeviceLine] = Field(description="In the order of a heat map's rows.")
 
@@ -143,6 +167,8 @@ class HeatView(Answer):
 
 
 class BandsView(Answer):
+    """A metric over time, as quantiles over all devices."""
+
     times: list[float]
     count: list[float | None] = Field(description="Devices that were measured.")
     mean: list[float | None]
@@ -159,6 +185,8 @@ class BandsView(Answer):
 
 
 class LinesView(Answer):
+    """A metric over time, for each of some devices."""
+
     times: list[float]
     devices: list[Any]
     mean: list[list[float | None]] = Field(description="[device][point].")
@@ -170,6 +198,8 @@ class LinesView(Answer):
 
 
 class LoggedLine(Answer):
+    """A name under which ranks logged numbers."""
+
     name: str
     ranks: int | None = Field(description="How many ranks logged it.")
     steps: int | None = Field(description="How many steps it was logged at; without steps, calls.")
@@ -181,11 +211,15 @@ class LoggedLine(Answer):
 
 
 class LoggedModel(Answer):
+    """All that ranks logged, by name."""
+
     metrics: list[LoggedLine]
     capped: int = Field(0, description="Names that are left out, because there are too many.")
 
 
 class LoggedView(Answer):
+    """What ranks logged under one name, over steps or time."""
+
     x: list[float] = Field(description="Steps, or times with by=time.")
     mean: list[float | None]
     low: list[float | None]
@@ -196,6 +230,8 @@ class LoggedView(Answer):
 
 
 class LogLineModel(Answer):
+    """A line that a rank printed."""
+
     time: float = Field(description="When the line was finished.")
     node: str
     rank: int = Field(description="-1: set-up lines of the node.")
@@ -206,11 +242,15 @@ class LogLineModel(Answer):
 
 
 class LogPage(Answer):
+    """Lines that ranks printed."""
+
     lines: list[LogLineModel] = Field(description="The oldest first.")
     before: float | None = Field(description="Give it back as `before` for older lines; null: there are none.")
 
 
 class NodePage(Answer):
+    """One node of a run."""
+
     node: str
     verdict: str
     role: str
@@ -221,6 +261,8 @@ class NodePage(Answer):
 
 
 class RankPage(Answer):
+    """One rank of a run."""
+
     rank: int
     node: str | None
     status: str
@@ -232,10 +274,14 @@ class RankPage(Answer):
 
 
 class Findings(Answer):
+    """The findings of a run."""
+
     findings: list[FindingLine]
 
 
 class CurveModel(Answer):
+    """What one run logged, in a comparison."""
+
     id: str
     name: str
     state: str
@@ -246,6 +292,8 @@ class CurveModel(Answer):
 
 
 class RunComparison(Answer):
+    """Several runs side by side."""
+
     metric: str
     by: str
     runs: list[CurveModel]
@@ -254,6 +302,8 @@ class RunComparison(Answer):
 
 
 class FleetNode(Answer):
+    """A node of the site, with what ran on it."""
+
     node: str
     state: str = Field(description="What the scheduler says of it, else `in use` or `seen`.")
     runs: list[dict[str, Any]] = Field(description="What ran on it: `id`, `state`, `start`, `end`; the newest first.")
@@ -262,6 +312,8 @@ class FleetNode(Answer):
 
 
 class Fleet(Answer):
+    """The site: its nodes and what they do."""
+
     nodes: list[FleetNode]
     runs: list[dict[str, Any]] = Field(description="Active runs.")
     jobs: list[dict[str, Any]] = Field(description="What else the scheduler runs.")
@@ -270,4 +322,6 @@ class Fleet(Answer):
 
 
 class Catalogue(Answer):
+    """The data sets that Cordée leaves."""
+
     datasets: list[dict[str, Any]]

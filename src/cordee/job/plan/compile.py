@@ -65,6 +65,16 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         python=cluster.python,
         network_interface=cluster.network_interface,
         network_trusted=cluster.network_trusted,
+        gpu_models={
+            name: model.GpuFigures(
+                memory_bytes=gpu.memory,
+                capability=gpu.capability,
+                peak_flops=None if gpu.tflops_bf16 is None else gpu.tflops_bf16 * 1e12,
+                peak_bytes_per_second=gpu.bandwidth,
+                power_watts=gpu.power,
+            )
+            for name, gpu in cluster.gpu_models.items()
+        },
         node_parts=node_parts(loaded.systems),
         backend_part=part_of(cluster.scheduler),
     )

@@ -221,13 +221,23 @@ class Metrics(Frozen):
     otlp: bool = False
 
 
+class GpuFigures(Frozen):
+    """What the site says that one GPU of a model can do: `peak_flops` dense in bf16, bytes per second of its memory."""
+
+    memory_bytes: int
+    capability: float | None = None
+    peak_flops: float | None = None
+    peak_bytes_per_second: float | None = None
+    power_watts: float | None = None
+
+
 class Plan(Frozen):
     """Everything that will happen, decided before anything is submitted.
 
     `python` is the interpreter of the node side on compute nodes (None: this one); `network_interface` is where the
     supervisor listens and ranks meet (None: where the node's own name leads); `network_trusted` is the profile's word that
-    nobody else reads there. `node_parts` are the `module:object` that fill the ports of the node side, by the port;
-    `backend_part` is where a back end of others lies, as `module:object`: nodes load it from node.zip.
+    nobody else reads there. `gpu_models` are those of the profile, by its names. `node_parts` are the `module:object` that
+    fill the ports of the node side, by the port; `backend_part` is where a back end of others lies, as `module:object`: nodes load it from node.zip.
     """
 
     schema_: Literal["cordee.plan/1"] = "cordee.plan/1"
@@ -246,6 +256,7 @@ class Plan(Frozen):
     python: str | None = None
     network_interface: str | None = None
     network_trusted: bool = False
+    gpu_models: dict[str, GpuFigures] = Field(default_factory=dict)
     node_parts: dict[str, str] = Field(default_factory=dict)
     backend_part: str | None = None
 
@@ -256,5 +267,6 @@ class Plan(Frozen):
 
     def document(self) -> dict[str, object]:
         """Return the plan as plan.json has it."""
-        document = self.model_dump(mode="json", exclude={"backend_part"} if self.backend_part is None else None)
+        unsaid = {name for name in ("gpu_models", "backend_part") if not getattr(self, name)}
+        document = self.model_dump(mode="json", exclude=unsaid)
         return {"schema": document.pop("schema_"), **document}

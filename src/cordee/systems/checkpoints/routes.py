@@ -16,6 +16,8 @@ router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])
 
 
 class StorageAnswer(Answer):
+    """What storage did while checkpoints were written."""
+
     start: Moment
     stop: Moment
     rates: list[dict[str, Any]] = Field(description="Of the whole job: `name`, `unit`, `times`, `values`, ...")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.core.registry import System
+from cordee.core.registry import Page, System
 
 SYSTEM = System(
     name="checkpoints",
@@ -13,5 +13,6 @@ SYSTEM = System(
     report="cordee.systems.checkpoints.report:SECTIONS",
     data_sets="cordee.systems.checkpoints.views:data_sets",
     routes="cordee.systems.checkpoints.routes:router",
+    pages=(Page("run/:run/storage", "storage.js", "Storage", tab=True),),
     node_parts={"checkpoints": "cordee.systems.checkpoints.node.owner:RunCheckpoints"},
 )

@@ -18,6 +18,8 @@ router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])
 
 
 class LoadingAnswer(Answer):
+    """What ranks read, and what they waited for it."""
+
     start: Moment
     stop: Moment
     planned: list[dict[str, Any]] = Field(

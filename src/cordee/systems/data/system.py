@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.core.registry import System
+from cordee.core.registry import Page, System
 
 SYSTEM = System(
     name="data",
@@ -12,4 +12,5 @@ SYSTEM = System(
     views="cordee.systems.data.views:DataView",
     report="cordee.systems.data.report:SECTIONS",
     routes="cordee.systems.data.routes:router",
+    pages=(Page("run/:run/data", "data.js", "Data", tab=True),),
 )

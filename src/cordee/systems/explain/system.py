@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.core.registry import System
+from cordee.core.registry import Page, System
 
 SYSTEM = System(
     name="explain",
@@ -15,4 +15,5 @@ SYSTEM = System(
     },
     report="cordee.systems.explain.report:SECTIONS",
     routes="cordee.systems.explain.topology.routes:router",
+    pages=(Page("run/:run/topology", "topology.js", "Topology", tab=True),),
 )

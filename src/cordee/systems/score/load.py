@@ -10,7 +10,7 @@ import numpy as np
 
 from cordee.core.errors import RunNotFound, UsageError
 from cordee.systems.score.trace.cores import core_devices, core_loader, given_cores
-from cordee.systems.score.trace.jobs import job_of_recording, job_of_run
+from cordee.systems.score.trace.jobs import gpus_of_site, job_of_recording, job_of_run
 from cordee.systems.score.trace.logged import read_logged
 from cordee.systems.score.trace.model import HostSamples, ScoredDevice, ScoreTrace
 from cordee.systems.score.trace.samples import SampleGroup, number, onto, within_range
@@ -150,6 +150,7 @@ def _trace(
         logged=logged,
         remarks=remarks,
         facts={"logged_ranks": loggers, "rank_cores": given_cores(facts["rank"], recorders), **facts},
+        site_gpus=gpus_of_site(run),
     )
 
 

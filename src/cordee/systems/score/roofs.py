@@ -1,22 +1,25 @@
 """What counts as full: of each GPU model the share of a pipe and of DRAM that a well written microbenchmark reaches.
 
 Caps come from TOML files of one shape, `[model."NVIDIA H100 80GB HBM3"]` with any of the keys of the table
-of GPUs (`cordee/core/documents/gpu_models.toml`); what a later file says wins, key by key: the package's, the person's
-`~/.config/cordee/gpu-caps.toml` (which `cordee score calibrate` writes), and the file of `--caps`.
+of GPUs (`cordee/core/documents/gpu_models.toml`); what a later one says wins, key by key: the package's, the `[gpu.MODEL]` of
+the profile that the run was planned with, the person's `~/.config/cordee/gpu-caps.toml` (which `cordee score calibrate` writes),
+and the file of `--caps`.
 """
 
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cordee.core.documents.config_paths import config_folder
-from cordee.core.documents.gpu_models import gpu_table
-from cordee.core.documents.toml_lines import error_line, find_line
+from cordee.core.documents.files import read_toml
+from cordee.core.documents.gpu_models import gpu_table, model_words
+from cordee.core.documents.toml_lines import find_line
 from cordee.core.errors import DocumentError
+from cordee.core.words import did_you_mean
 from cordee.systems.score.result import Caps
 
 PIPES = ("tensor", "fp64", "fp32", "fp16")
@@ -36,17 +39,30 @@ _NUMBERS = (
 _WORDS = ("origin", "date", "source", "driver", "host", "note", "method")
 _FALLBACK_ORIGIN = "fallback, not measured"
 CORES = "cores"
+ModelTable = Mapping[str, Mapping[str, Any]]
 
 
 class CapsTable:
-    """Caps by model."""
+    """Caps by model.
 
-    def __init__(self, models: Mapping[str, Mapping[str, Any]], fallback: Mapping[str, float]) -> None:
-        self._models, self._fallback = models, fallback
+    Args:
+        shipped: what the package knows of models, by names that those of drivers begin with.
+        given: the same as people gave it, each table over those before it and all over what a site says.
+        fallback: what holds where nobody measured.
+    """
 
-    def of(self, model: str) -> Caps:
-        """Return what counts as full for a model, by its driver's name; the fallback where nobody measured it."""
-        about = {**self._fallback, **self._about(model)}
+    def __init__(self, shipped: ModelTable, given: Sequence[ModelTable], fallback: Mapping[str, float]) -> None:
+        self._shipped, self._given, self._fallback = shipped, given, fallback
+
+    def of(self, model: str, site: ModelTable = MappingProxyType({})) -> Caps:
+        """Return what counts as full for a model, by its driver's name; the fallback where nobody measured it.
+
+        Args:
+            site: what the profile of the job's cluster says of GPUs, by words that their drivers' names have.
+        """
+        about = {**self._fallback, **_named(self._shipped, model), **_worded(site, model)}
+        for table in self._given:
+            about.update(_named(table, model))
         measured = "origin" in about
         if model == CORES:
             return Caps(model, {"instructions": about["instructions"]}, 1.0, _FALLBACK_ORIGIN, measured)
@@ -65,11 +81,19 @@ class CapsTable:
             links=links,
         )
 
-    def _about(self, model: str) -> Mapping[str, Any]:
-        """Return the entry of the longest known name that this model is, or begins with."""
-        wanted = _plain(model)
-        known = [name for name in self._models if wanted == _plain(name) or wanted.startswith(_plain(name))]
-        return self._models[max(known, key=len)] if known else {}
+
+def _named(table: ModelTable, model: str) -> Mapping[str, Any]:
+    """Return the entry of the longest name that this model is, or begins with."""
+    wanted = _plain(model)
+    known = [name for name in table if wanted == _plain(name) or wanted.startswith(_plain(name))]
+    return table[max(known, key=len)] if known else {}
+
+
+def _worded(table: ModelTable, model: str) -> Mapping[str, Any]:
+    """Return the entry of the name with most words that all occur in this model's: `a100_80gb` in `NVIDIA A100-SXM4-80GB`."""
+    wanted = set(model_words(model))
+    known = [name for name in table if wanted.issuperset(model_words(name))]
+    return table[max(known, key=lambda name: len(model_words(name)))] if known else {}
 
 
 def read_caps(path: Path | str | None = None, environ: Mapping[str, str] = os.environ) -> CapsTable:
@@ -81,14 +105,11 @@ def read_caps(path: Path | str | None = None, environ: Mapping[str, str] = os.en
     own = config_folder(environ) / "gpu-caps.toml"
     files = [own] if own.is_file() else []
     files += [Path(path)] if path is not None else []
-    models: dict[str, dict[str, Any]] = {}
+    shipped, given = gpu_table(), [read_caps_file(file) for file in files]
     fallback: dict[str, float] = {}
-    for document in (gpu_table(), *map(read_caps_file, files)):
-        for model, about in document.get("model", {}).items():
-            near = next((name for name in models if _plain(name) == _plain(model)), model)
-            models.setdefault(near, {}).update(about)
+    for document in (shipped, *given):
         fallback.update(document.get("fallback", {}))
-    return CapsTable(models, fallback)
+    return CapsTable(shipped["model"], [document.get("model", {}) for document in given], fallback)
 
 
 def read_caps_file(path: Path) -> dict[str, Any]:
@@ -97,14 +118,7 @@ def read_caps_file(path: Path) -> dict[str, Any]:
     Raises:
         DocumentError: it cannot be read, or holds something that is no cap.
     """
-    try:
-        text = path.read_text()
-        document = tomllib.loads(text)
-    except OSError as error:
-        raise DocumentError(f"cannot read the caps: {error.strerror}", given=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        line = error_line(str(error), text) if isinstance(error, tomllib.TOMLDecodeError) else None
-        raise DocumentError(f"this is no TOML: {error}", file=str(path), line=line) from error
+    text, document = read_toml(path)
     for top in document:
         if top not in ("model", "fallback"):
             raise _fault(path, text, (top,), "there is no such table", top, ["model", "fallback"])
@@ -133,7 +147,12 @@ def _check(path: Path, text: str, keys: tuple[str, ...], name: str, value: Any) 
 
 
 def _fault(path: Path, text: str, keys: Sequence[str], what: str, given: Any, allowed: Any) -> DocumentError:
-    return DocumentError(what, file=str(path), line=find_line(text, tuple(keys)), given=given, allowed=allowed)
+    hint = (
+        did_you_mean(given, allowed, "correct it") if not isinstance(allowed, str) and isinstance(given, str) else None
+    )
+    return DocumentError(
+        what, file=str(path), line=find_line(text, tuple(keys)), given=given, allowed=allowed, next=hint
+    )
 
 
 def _plain(model: str) -> str:

@@ -15,6 +15,8 @@ router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])
 
 
 class ScoreAnswer(Answer):
+    """A run's score, where it is computed."""
+
     status: str = Field(description="`ready`, `computing` (ask again), or `impossible`: see `missing`.")
     computed_at: Moment
     score: dict[str, Any] | None = Field(description="The document of `cordee score --json`.")

@@ -38,7 +38,9 @@ def score(
         DocumentError: settings of caps or rules are wrong.
     """
     table = read_caps() if caps is None else caps
-    of_model = {model: table.of(model) for model in dict.fromkeys(device.model for device in trace.devices)}
+    of_model = {
+        model: table.of(model, trace.site_gpus) for model in dict.fromkeys(device.model for device in trace.devices)
+    }
     of_device = [of_model[device.model] for device in trace.devices]
     seconds = _seconds(trace)
     sampled_s = len(trace.times) * trace.cadence_s

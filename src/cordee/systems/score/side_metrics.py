@@ -92,7 +92,10 @@ def mfu(trace: ScoreTrace, caps: Sequence[Caps], per_second: dict[str, float]) -
     peaks = [cap.peak_flops for cap in caps]
     unknown = sorted({cap.model or "a GPU without a name" for cap in caps if cap.peak_flops is None})
     if unknown or not peaks:
-        return None, f"no MFU: the peak of {', '.join(unknown)} is not known; --caps FILE can say peak_flops"
+        return (
+            None,
+            f"no MFU: the peak of {', '.join(unknown)} is not known; tflops_bf16 in [gpu.MODEL] of the profile, or peak_flops in --caps FILE, says it",
+        )
     peak = sum((peak or 0.0) * device.share for peak, device in zip(peaks, trace.devices, strict=True))
     peak *= max(1.0, (trace.job.allocated or 0) / len(trace.devices))
     return achieved / peak, ""

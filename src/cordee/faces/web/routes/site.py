@@ -23,10 +23,10 @@ def fleet(request: Request) -> Response:
 
 @router.get("/pages", response_model=PageList)
 def pages(request: Request) -> Response:
-    """Return the pages that systems of other packages bring beside those that are always there."""
+    """Return the pages that systems bring beside those that are always there."""
     found = [
         {**page._asdict(), "file": f"../systems/{system.name}/{page.file}"}
-        for system in registry.outsiders()
+        for system in registry.all_systems()
         for page in system.pages
     ]
     return document_answer(request, {"pages": found})

@@ -148,12 +148,10 @@ function App() {
 }
 
 const app = document.getElementById("app");
+try {
+  addPages((await get("api/pages")).pages);
+} catch {
+  // The pages that are always there say what is wrong.
+}
 app.replaceChildren();
-const draw = () => render(html`<${App} />`, app);
-draw();
-get("api/pages").then(
-  ({ pages }) => {
-    if (pages.length) draw(addPages(pages));
-  },
-  () => {}, // the pages that are always there say what is wrong
-);
+render(html`<${App} />`, app);

@@ -1,4 +1,4 @@
-/** The pages: which address shows which file. A page is one file in pages/ and one line here; systems of other packages bring theirs. */
+/** The pages: which address shows which file. A page is one file in pages/ and one line here; systems bring theirs. */
 
 /**
  * `[pattern, file, title, tab]`: a part of the pattern that begins with ":" is handed to the page by that name; pages below
@@ -14,17 +14,13 @@ export const ROUTES = [
   ["run/:run/heat", "heat.js", "Heat map", true],
   ["run/:run/bands", "bands.js", "Bands", true],
   ["run/:run/nodes", "nodes.js", "Nodes", true],
-  ["run/:run/topology", "topology.js", "Topology", true],
   ["run/:run/node/:node", "node.js", "Node"],
   ["run/:run/rank/:rank", "rank.js", "Rank"],
   ["run/:run/logs", "logs.js", "Logs", true],
   ["run/:run/findings", "findings.js", "Findings", true],
-  ["run/:run/score", "score.js", "Score", true],
-  ["run/:run/data", "data.js", "Data", true],
-  ["run/:run/storage", "storage.js", "Storage", true],
 ];
 
-/** Add the pages that systems of other packages bring, as `api/pages` tells them. */
+/** Add the pages that systems bring, as `api/pages` tells them. */
 export function addPages(pages) {
   for (const { pattern, file, title, tab } of pages) ROUTES.push([pattern, file, title, tab]);
 }

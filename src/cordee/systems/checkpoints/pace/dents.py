@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cordee.core.stats import MAD_TO_SIGMA
+from cordee.core.stats import centre_and_spread
 from cordee.systems.checkpoints.pace.pace import Stretches
 from cordee.systems.checkpoints.pace.saves import Save
 
@@ -77,8 +77,8 @@ def _dent(save: Save, span: tuple[int, int] | None, done: Stretches, quiet: np.n
     if len(near) < LEAST_NEIGHBOURS:
         return Dent(reason=f"{len(near)} undisturbed steps were logged nearby, {LEAST_NEIGHBOURS} are needed")
     usual = done.step_s[near]
-    middle = float(np.median(usual))
-    spread = max(MAD_TO_SIGMA * float(np.median(np.abs(usual - middle))), _LEAST_SPREAD * middle)
+    middle, spread = centre_and_spread(usual)
+    spread = max(spread, _LEAST_SPREAD * middle)
     steps = done.steps[first:last]
     took = float((done.end - done.begin)[first:last].sum())
     lost = took - middle * float(steps.sum())

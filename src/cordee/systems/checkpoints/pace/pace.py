@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cordee.core.stats import MAD_TO_SIGMA
+from cordee.core.stats import centre_and_spread
 
 if TYPE_CHECKING:
     from cordee.runs.state import RunState
@@ -100,6 +100,5 @@ def work_per_step(done: Stretches) -> float | None:
     work = work[np.isfinite(work) & (work > 0)]
     if not len(work):
         return None
-    middle = float(np.median(work))
-    spread = MAD_TO_SIGMA * float(np.median(np.abs(work - middle)))
+    middle, spread = centre_and_spread(work)
     return middle if spread < _MOST_SPREAD * middle else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cordee.core.documents.faults import dotted
+from cordee.core.documents.faults import dotted, shown
 from cordee.core.documents.toml_lines import Keys, find_line
 from cordee.core.findings import Finding
 from cordee.core.words import nearest
@@ -153,10 +153,9 @@ def _first_bad(key: str, value: Any) -> Keys:
 
 
 def _bad(edf: Edf, keys: Keys, complaint: str, given: Any, allowed: str, hint: str | None = None) -> Finding:
-    shown = given if isinstance(given, (bool, int, float)) else str(given)
-    if isinstance(shown, str) and len(shown) > 200:
-        shown = shown[:197] + "..."
-    return fault(edf, keys, complaint, "bad-value", given=shown, allowed=allowed, next=hint or f"change {dotted(keys)}")
+    return fault(
+        edf, keys, complaint, "bad-value", given=shown(given), allowed=allowed, next=hint or f"change {dotted(keys)}"
+    )
 
 
 def _unknown(edf: Edf, key: str, lenient: bool) -> Finding:

@@ -15,6 +15,8 @@ router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])
 
 
 class TopologyAnswer(Answer):
+    """Where a run sits on the network."""
+
     nodes: int
     ranks: int
     switches_spanned: int | None = Field(description="Null where the network is not known.")

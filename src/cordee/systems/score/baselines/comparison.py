@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import cordee
 from cordee.core.errors import UsageError
@@ -14,7 +15,7 @@ from cordee.systems.score.baselines.judge import BaselineJudgement, incomparable
 from cordee.systems.score.baselines.observe import Observation, observe
 from cordee.systems.score.load import load
 from cordee.systems.score.result import Caps, Saturation
-from cordee.systems.score.roofs import CapsTable, read_caps
+from cordee.systems.score.roofs import CapsTable, ModelTable, read_caps
 from cordee.systems.score.score import score
 from cordee.systems.score.trace.model import ScoreTrace
 
@@ -122,8 +123,8 @@ class _CapsOfBaseline(CapsTable):
     def __init__(self, before: Observation) -> None:
         self._before, self._here = before.caps, read_caps()
 
-    def of(self, model: str) -> Caps:
-        here = self._here.of(model)
+    def of(self, model: str, site: ModelTable = MappingProxyType({})) -> Caps:
+        here = self._here.of(model, site)
         if model not in self._before:
             return here
         pipe = {name: value for name, value in self._before[model].items() if name != "dram"}

@@ -7,7 +7,6 @@ A site's rules come before the person's, both before the package's: `--rules FIL
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from cordee.core.documents.config_paths import config_folder
-from cordee.core.documents.toml_lines import error_line, find_line
+from cordee.core.documents.files import read_text, toml_values
+from cordee.core.documents.toml_lines import find_line
 from cordee.core.errors import DocumentError
 from cordee.core.findings import Finding
+from cordee.core.words import did_you_mean
 from cordee.systems.score.diagnosis.expression import Condition
 from cordee.systems.score.features import FEATURES
 from cordee.systems.score.result import CLASSES, UNKNOWN
@@ -79,21 +80,12 @@ def read_rules(path: Path) -> list[ScoreRule]:
     Raises:
         DocumentError: see `load_rules`.
     """
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise DocumentError(f"cannot read the rules: {error.strerror}", given=str(path)) from error
-    except UnicodeDecodeError as error:
-        raise DocumentError(f"this is no text: {error.reason}", file=str(path)) from error
-    return list(_parsed(path, text))
+    return list(_parsed(path, read_text(path, "a TOML file")))
 
 
 @lru_cache(maxsize=32)
 def _parsed(path: Path, text: str) -> tuple[ScoreRule, ...]:
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise DocumentError(f"this is no TOML: {error}", file=str(path), line=error_line(str(error), text)) from error
+    document = toml_values(text, str(path))
     tables = document.get("rule")
     if not isinstance(tables, list) or set(document) != {"rule"}:
         other = sorted(set(document) - {"rule"}) or None
@@ -161,7 +153,10 @@ class _Reading:
         return find_line(self._text, ("rule", self._at, *keys))
 
     def _fault(self, keys: tuple[str | int, ...], text: str, given: Any, allowed: Any) -> DocumentError:
-        return DocumentError(text, file=str(self._path), line=self._line(keys), given=given, allowed=allowed)
+        hint = (
+            did_you_mean(given, allowed, "correct it") if isinstance(given, str) and isinstance(allowed, list) else None
+        )
+        return DocumentError(text, file=str(self._path), line=self._line(keys), given=given, allowed=allowed, next=hint)
 
 
 def examine_rules(rules: Sequence[ScoreRule]) -> list[Finding]:

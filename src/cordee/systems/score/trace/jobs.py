@@ -44,6 +44,15 @@ def job_of_run(run: Run) -> ScoredJob:
     )
 
 
+def gpus_of_site(run: Run) -> dict[str, dict[str, Any]]:
+    """Return what the profile that a run was planned with says of GPUs, by its names; empty where it says nothing."""
+    try:
+        told = run.plan.get("gpu_models") or {}
+    except (CordeeError, AttributeError):
+        return {}
+    return {name: {key: value for key, value in about.items() if value is not None} for name, about in told.items()}
+
+
 def job_of_recording(run: Run, recorders: list[Recorder], devices: int) -> ScoredJob:
     """Return the job of a recording.
 

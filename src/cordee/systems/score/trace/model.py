@@ -98,6 +98,7 @@ class ScoreTrace:
         missing: why a metric was not measured, by name.
         logged: sums over ranks of what the application logged, by name: `flops`, `tokens` and others as they were named.
         remarks: sentences that belong under the score: a sampler that was killed, a clock that jumped, a node without samples.
+        site_gpus: what the profile of the run's cluster says of GPUs, by its names, with the keys of caps.
     """
 
     job: ScoredJob
@@ -113,3 +114,4 @@ class ScoreTrace:
     logged: dict[str, LoggedTotals] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    site_gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
+from cordee.core.documents.faults import shown
 from cordee.core.documents.toml_lines import Keys
 from cordee.core.documents.yaml_lines import YamlDocument
 from cordee.core.findings import Finding
 from cordee.core.words import did_you_mean
 from cordee.systems.vetting.node.checks import Parameter
 from cordee.systems.vetting.protocol.values import FORMS, TEXT_KINDS, Converter, WrongValue, convert
-
-_MOST_SHOWN = 200
 
 
 class Faults:
@@ -30,8 +28,6 @@ class Faults:
 
     def add(self, path: Keys, text: str, *, rule: str = "bad-value", given: Any, allowed: Any, next: str) -> None:
         """Note a fault at `path`."""
-        number = isinstance(given, (bool, int)) or (isinstance(given, float) and math.isfinite(given))
-        shown = given if number else _shown(given)
         self.errors.append(
             Finding(
                 text,
@@ -39,7 +35,7 @@ class Faults:
                 rule,
                 file=str(self._document.path),
                 line=self.line(path) or 1,
-                given=shown,
+                given=shown(given),
                 allowed=allowed,
                 next=next,
             )
@@ -123,17 +119,10 @@ class Faults:
             return None
 
     def _unknown(self, path: Keys, key: str, allowed: list[str], whose: str) -> None:
-        hint = did_you_mean(key, allowed, f"remove {_shown(key)}")
-        text = f"{whose} takes no {_shown(key)}"
+        hint = did_you_mean(key, allowed, f"remove {shown(key)}")
+        text = f"{whose} takes no {shown(key)}"
         self.add(path, text, rule="unknown-key", given=key, allowed=allowed, next=hint)
 
 
 def _forms(parameter: Parameter) -> str:
     return ", ".join(parameter.choices) or FORMS[parameter.kind]
-
-
-def _shown(value: Any) -> str | None:
-    if value is None:
-        return None
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."

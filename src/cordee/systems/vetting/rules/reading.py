@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from cordee.core.documents.faults import ValuePlace, document_error, fault_error, findings_of
+from cordee.core.documents.faults import ValuePlace, fault_error, validated
 from cordee.core.documents.yaml_lines import read_yaml
 from cordee.systems.vetting.rules.model import RuleFile
 
@@ -18,15 +16,7 @@ def read_rules(path: Path) -> RuleFile:
         DocumentError: it cannot be read, or breaks a rule of rules; says file and line.
     """
     document = read_yaml(path)
-    if not isinstance(document.values, dict):
-        raise fault_error("it is not a table", "bad-value", file=str(path), line=1, allowed="`version: 1` and `rules:`")
-    try:
-        file = RuleFile.model_validate(document.values)
-    except ValidationError as error:
-        places = findings_of(
-            error, RuleFile, document.values, lambda keys: ValuePlace(str(path), document.line(keys) or 1)
-        )
-        raise document_error(places) from None
+    file = validated(RuleFile, document.values, lambda keys: ValuePlace(str(path), document.line(keys) or 1))
     first: dict[str, int] = {}
     for index, rule in enumerate(file.rules):
         line = document.line(("rules", index)) or 1

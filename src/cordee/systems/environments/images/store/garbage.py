@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from cordee.core.units import format_duration
+from cordee.core.words import alike
 from cordee.systems.environments.images.errors import ImageError
 from cordee.systems.environments.images.store.image_store import ImageStore, now_of
 from cordee.systems.environments.images.store.lock import is_gone, owner_of, release
@@ -84,7 +84,7 @@ def remove(store: ImageStore, text: str, *, force: bool = False, in_use_s: float
     found = store.named(text)
     if len(found) != 1:
         known = [name.name for name in store.names()]
-        near = difflib.get_close_matches(text, known, n=3) or known
+        near = alike(text, known) or known
         raise ImageError(
             "several images begin so" if found else "there is no such image in the store",
             given=f"{text}; the store is {store.folder}",

@@ -1,10 +1,10 @@
 /** Where the run sits on the network: switches and groups, neighbours that cross, and the picture, filtered and coloured. */
 
-import { html, useEffect, useRef } from "../vendor/htm-preact-3.1.1.js";
-import { ofRun } from "../api.js";
-import { number, quantity } from "../format.js";
-import { useData } from "../hooks.js";
-import { Figures, Loaded, Missing, Panel, Table } from "../ui.js";
+import { html, useEffect, useRef } from "../../vendor/htm-preact-3.1.1.js";
+import { ofRun } from "../../api.js";
+import { number, quantity } from "../../format.js";
+import { useData } from "../../hooks.js";
+import { Figures, Loaded, Missing, Panel, Table } from "../../ui.js";
 
 const LEVELS = [
   { name: "Level", of: (level) => level.level },

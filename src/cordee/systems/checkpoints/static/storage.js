@@ -1,11 +1,11 @@
 /** What storage did: checkpoint writes drawn over throughput, so that a dent is seen, and the rates below on the same axis. */
 
-import { html, useMemo } from "../vendor/htm-preact-3.1.1.js";
-import { ofRun } from "../api.js";
-import { Chart } from "../charts.js";
-import { duration, many, number, quantity } from "../format.js";
-import { useData, useTick } from "../hooks.js";
-import { Empty, Figures, Loaded, Missing, Panel, Table, Time } from "../ui.js";
+import { html, useMemo } from "../../vendor/htm-preact-3.1.1.js";
+import { ofRun } from "../../api.js";
+import { Chart } from "../../charts.js";
+import { duration, many, number, quantity } from "../../format.js";
+import { useData, useTick } from "../../hooks.js";
+import { Empty, Figures, Loaded, Missing, Panel, Table, Time } from "../../ui.js";
 
 const ENDED = new Set(["finished", "failed", "cancelled"]);
 const COLUMNS = [

@@ -1,13 +1,13 @@
 /** What ranks waited for data: the wait of a step over time, rates, sizes of requests, and the share of what storage gives. */
 
-import { html, useMemo } from "../vendor/htm-preact-3.1.1.js";
-import { ofRun } from "../api.js";
-import { Chart } from "../charts.js";
-import { duration, many, number, quantity } from "../format.js";
-import { useData, useTick } from "../hooks.js";
-import { Finding } from "../parts/findings.js";
-import { at } from "../routes.js";
-import { Empty, Figures, Loaded, Missing, Panel, Table, Words } from "../ui.js";
+import { html, useMemo } from "../../vendor/htm-preact-3.1.1.js";
+import { ofRun } from "../../api.js";
+import { Chart } from "../../charts.js";
+import { duration, many, number, quantity } from "../../format.js";
+import { useData, useTick } from "../../hooks.js";
+import { Finding } from "../../parts/findings.js";
+import { at } from "../../routes.js";
+import { Empty, Figures, Loaded, Missing, Panel, Table, Words } from "../../ui.js";
 
 const ENDED = new Set(["finished", "failed", "cancelled"]);
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -1,10 +1,10 @@
 /** How well the hardware was used, and what held the job back. */
 
-import { html } from "../vendor/htm-preact-3.1.1.js";
-import { number, quantity } from "../format.js";
-import { at } from "../routes.js";
-import { NoScore, classParts, scoreFigures, useScore } from "../parts/score_card.js";
-import { Figures, Icon, Loaded, Panel, Shares, Table, Time, Words, sorted } from "../ui.js";
+import { html } from "../../vendor/htm-preact-3.1.1.js";
+import { number, quantity } from "../../format.js";
+import { at } from "../../routes.js";
+import { NoScore, classParts, scoreFigures, useScore } from "../../parts/score_card.js";
+import { Figures, Icon, Loaded, Panel, Shares, Table, Time, Words, sorted } from "../../ui.js";
 
 const percent = (value) => (Number.isFinite(value) ? `${number(100 * value, 3)} %` : "–");
 const MEANS = { graphics: "in use", sm: "SMs", tensor: "tensor", dram: "memory", SOL: "busiest part" };
