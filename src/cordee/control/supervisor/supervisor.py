@@ -24,6 +24,7 @@ from cordee.control.supervisor.asides import Asides, GoneAgents
 from cordee.control.supervisor.beginning import Beginnings
 from cordee.control.supervisor.chain import Chain
 from cordee.control.supervisor.ending import Ending, LedSegment
+from cordee.control.supervisor.event_loop import run_passes
 from cordee.control.supervisor.lanes import Lanes
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.nodes import Node, Nodes
@@ -408,7 +409,7 @@ def main() -> int:
     gc.disable()
 
     try:
-        return asyncio.run(serve())
+        return run_passes(serve())
     except CordeeError as error:
         say(f"cordee supervisor: {error}")
         return (
