@@ -1,8 +1,8 @@
 """When those who wait for a run look at its folder, and at what: at once where there is news, hardly where there is none.
 
 Every command and page that follows a run asks here. A shared file system serves thousands of users: what one of them asks of
-it in a second has a bound, whatever the size of the run. What may be looked at is bought from a `Budget`; looking at
-`control/news`, which is kept open, costs nothing.
+it in a second has a bound, whatever the size of the run, and all who wait for a run share one. What may be looked at is bought
+from a `Budget`; looking at `control/news`, which is kept open, costs nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cordee.machine.mounts import is_shared
+from cordee.runs.budget import Budget, SharedBudget
 from cordee.runs.folder import RunFolder
 from cordee.runs.news import NewsReader, RunNews, news_file
 
-# A command that waits, and somebody who watches: beside the run's supervisor at most two a second in all.
+# A command that waits, and somebody who watches; see `TOGETHER_PER_S` for all of them.
 SHARED_PER_S, WATCHED_PER_S, SHARED_BURST = 0.5, 1.0, 60.0
 LOCAL_PER_S, LOCAL_BURST = 40.0, 200.0
 # Its folder opened and listed, and each writer's file opened.
@@ -26,37 +27,8 @@ _QUICK_S, _QUICKEST_PAUSE_S = 5.0, 0.1
 _LONGEST_PAUSE_S, _LONGEST_LOCAL_PAUSE_S = 2.0, 0.2
 _SLOWER = 1.3
 _ANYWAY_S = 10.0
+_SILENT_S = 10.0
 _MISSING_COST = 1.0
-
-
-class Budget:
-    """Metadata operations that may be asked of a file system: so many a second in the long run, some more at first.
-
-    Args:
-        per_s: operations a second.
-        burst: operations that may be saved up, and are there at first.
-        now: monotonic seconds.
-    """
-
-    def __init__(self, per_s: float, burst: float, now: float) -> None:
-        self._per_s, self._burst, self._left, self._at = per_s, burst, burst, now
-
-    def buy(self, cost: float, now: float) -> bool:
-        """Take the operations; False where they have to wait. What costs more than can be saved up needs all savings."""
-        self._earn(now)
-        if self._left < min(cost, self._burst):
-            return False
-        self._left -= cost
-        return True
-
-    def take(self, cost: float, now: float) -> None:
-        """Take operations that cannot wait, on credit."""
-        self._earn(now)
-        self._left -= cost
-
-    def _earn(self, now: float) -> None:
-        self._left = min(self._burst, self._left + self._per_s * max(0.0, now - self._at))
-        self._at = now
 
 
 class RunSeen(NamedTuple):
@@ -77,7 +49,7 @@ class Lookout:
 
     Args:
         folder: the run's folder.
-        shared_per_s: metadata operations a second where the file system is one that others use, too.
+        shared_per_s: metadata operations a second where the file system is one that others use, too; less where several wait.
         shared: whether it is; None: as the kernel says.
         clock: monotonic seconds.
     """
@@ -92,10 +64,13 @@ class Lookout:
     ) -> None:
         self._clock = clock
         shared = is_shared(str(folder.root)) if shared is None else shared
-        self.per_s = shared_per_s if shared else LOCAL_PER_S
         self._longest = _LONGEST_PAUSE_S if shared else _LONGEST_LOCAL_PAUSE_S
         now = clock()
-        self.budget = Budget(self.per_s, SHARED_BURST if shared else LOCAL_BURST, now)
+        self.budget = (
+            SharedBudget(folder.root, shared_per_s, SHARED_BURST, now)
+            if shared
+            else Budget(LOCAL_PER_S, LOCAL_BURST, now)
+        )
         self._root = folder.root
         self._reader = NewsReader(folder.root)
         self._news: RunNews | None = None
@@ -110,6 +85,7 @@ class Lookout:
     def look(self) -> RunSeen:
         """Return what to read now."""
         now = self._clock()
+        self.budget.share(now)
         before, news = self._news, self._ask(now)
         if news is None:
             return self._without_news(now)
@@ -123,17 +99,18 @@ class Lookout:
         self._telemetry |= first or before is None or before.telemetry != news.telemetry
         logs = frozenset(self._grown) if not first else None
         due = now >= self._anyway
-        journal = marked or ((due or self._read is None or self._read.journal != news.journal) and self._afford(now))
+        if marked:
+            journal = news.ending or self.budget.borrow(JOURNAL_COST, now)
+        else:
+            journal = (due or self._read is None or self._read.journal != news.journal) and self._afford(now)
         if journal:
-            if marked:
-                self.budget.take(JOURNAL_COST, now)
             self._read, self._anyway = news, now + _ANYWAY_S
         telemetry = self._telemetry
         self._grown.clear()
         self._telemetry = False
-        if marked:
+        if marked and journal:
             self._quick_until = now + _QUICK_S
-        self._slow_down(now, news=marked or bool(logs))
+        self._slow_down(now, news=(marked and journal) or bool(logs))
         return RunSeen(journal, telemetry, logs)
 
     def affordable(self, cost: float) -> bool:
@@ -142,10 +119,14 @@ class Lookout:
         self._telemetry |= not bought
         return bought
 
+    def seldom_s(self, alone_s: float) -> float:
+        """Return the pause between two questions that cost the same each time, from the one for somebody who waits alone."""
+        return alone_s * self.budget.together
+
     @property
-    def heard_s(self) -> float:
-        """Seconds since the run's supervisor told something new."""
-        return self._clock() - self._heard
+    def heard_lately(self) -> bool:
+        """Whether the run's supervisor has told something new in the last seconds, so that nobody need ask whether it lives."""
+        return self._clock() - self._heard < _SILENT_S
 
     @property
     def pause_s(self) -> float:
