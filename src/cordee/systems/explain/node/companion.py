@@ -105,9 +105,10 @@ class StandWatch(Companion):
             for own, process in told.items():
                 age = round(process.beat_age_s(self._looked_at), 1)
                 about = {"rank": own, "pid": process.pid, "pulse": process.path, "beat_age_s": age}
-                found.append({**shared, **about})
+                found.append({**shared, **about, "processor_s": watched.activity.share(process.pid)})
             if not told:
-                found.append({**shared, "pid": watched.root, "pulse": None, "beat_age_s": None})
+                about = {"pid": watched.root, "pulse": None, "beat_age_s": None}
+                found.append({**shared, **about, "processor_s": watched.activity.share(watched.root)})
         return self._began_at, found
 
 
