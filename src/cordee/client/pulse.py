@@ -15,9 +15,8 @@ import threading
 import time
 from typing import Any, Callable, Iterator, Optional
 
-from cordee.wire.pulse import DUMP, STACKS, SUFFIX, GroupProgress, PulseWriter
+from cordee.wire.pulse import DUMP, FOLDER, STACKS, SUFFIX, GroupProgress, PulseWriter
 
-FOLDER = "CORDEE_PULSE"
 _EVERY_S = 1.0
 _MOST_FRAMES = 64
 _MOST_AT_END_S = 5.0

@@ -79,6 +79,8 @@ class AskedRank:
             self._wants_dump = False
             try:
                 yield DUMP, read_regular(self._stem + DUMP, limit_bytes=_FLIGHT_BYTES)
+            except FileNotFoundError:
+                self.lacks.append("no Flight Recorder dump: it has recorded nothing")
             except OSError as error:
                 self.lacks.append(f"no Flight Recorder dump: {error.strerror}")
         if self._wants_stacks:

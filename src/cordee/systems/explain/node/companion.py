@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Hashable, Optional
 
-from cordee.client.pulse import FOLDER
 from cordee.control.agent.companions import Companion, CompanionHost
 from cordee.control.agent.orders import Handlers
 from cordee.core.clock import unix_s
@@ -14,6 +13,7 @@ from cordee.systems.explain.node.gathering import Gathering
 from cordee.systems.explain.node.motion import RankMotion
 from cordee.systems.explain.node.pulses import SILENT_S, NodePulses, RankProcess
 from cordee.wire.messages import Gather, RankStand
+from cordee.wire.pulse import FOLDER
 
 STANDS_S = 5.0
 # A rank that has gone on since is not looked at more closely.
