@@ -15,9 +15,8 @@ import threading
 import time
 from typing import Any, Callable, Iterator, Optional
 
-from cordee.wire.pulse import DUMP, STACKS, SUFFIX, GroupProgress, PulseWriter
+from cordee.wire.pulse import DUMP, FOLDER, STACKS, SUFFIX, GroupProgress, PulseWriter
 
-FOLDER = "CORDEE_PULSE"
 _EVERY_S = 1.0
 _MOST_FRAMES = 64
 _MOST_AT_END_S = 5.0
@@ -25,6 +24,7 @@ _RING = 2000  # collectives, which is torch's own number where the recorder is o
 # Real-time signals that nobody is known to use, from the last downwards.
 _SIGNALS = tuple(range(signal.SIGRTMAX - 3, signal.SIGRTMAX - 9, -1))
 _started = False
+_optimizer_steps = 0
 
 
 def begin() -> None:
@@ -35,6 +35,7 @@ def begin() -> None:
         return
     _started = True
     _guarded(_have_recorded, None)
+    _guarded(_count_optimizer_steps, None)
     threading.Thread(target=_run, args=(folder,), name="cordee-pulse", daemon=True).start()
 
 
@@ -46,6 +47,16 @@ def _have_recorded() -> None:
     name = "TORCH_FR_BUFFER_SIZE" if version >= (2, 9) else "TORCH_NCCL_TRACE_BUFFER_SIZE"
     if not any(known in os.environ for known in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")):
         os.environ[name] = str(_RING)
+
+
+def _count_optimizer_steps() -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def stepped(*_: Any) -> None:
+        global _optimizer_steps
+        _optimizer_steps += 1
+
+    register_optimizer_step_post_hook(stepped)
 
 
 def _is_worker() -> bool:
@@ -65,13 +76,11 @@ class _PulseThread:
         elastic = "TORCHELASTIC_RUN_ID" in os.environ and "TORCHELASTIC_RESTART_COUNT" in os.environ
         self._pulse = PulseWriter(folder, os.environ.get("CORDEE_ATTEMPT", "0"), elastic)
         self._stem = self._pulse.path[: -len(SUFFIX)]
-        self._optimizer_steps = 0
         self._moves, self._stood = 0, 0
         self._main = threading.main_thread().ident
         self._dumped = 0
         self._in_torch, self._over = threading.Lock(), False
         self._file = self._hear_signal()
-        self._count_optimizer_steps()
         atexit.register(self._end)
 
     def run(self) -> None:
@@ -91,7 +100,7 @@ class _PulseThread:
         if stands != self._stood:
             self._stood, self._moves = stands, self._moves + 1
         groups = list(_guarded(_groups, []))
-        self._pulse.beat(time.monotonic_ns(), _rank(), self._optimizer_steps, self._moves, groups)
+        self._pulse.beat(time.monotonic_ns(), _rank(), _optimizer_steps, self._moves, groups)
         asked = self._pulse.asked
         if asked != self._dumped:
             self._dumped = asked
@@ -118,17 +127,6 @@ class _PulseThread:
         faulthandler.register(number, file, all_threads=True, chain=False)
         self._pulse.answers_to(number)
         return file
-
-    def _count_optimizer_steps(self) -> None:
-        try:
-            from torch.optim.optimizer import register_optimizer_step_post_hook
-        except Exception:
-            return
-
-        def stepped(*_: Any) -> None:
-            self._optimizer_steps += 1
-
-        _guarded(lambda: register_optimizer_step_post_hook(stepped), None)
 
 
 def _guarded(work: Callable[[], Any], otherwise: Any) -> Any:

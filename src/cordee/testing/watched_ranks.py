@@ -116,11 +116,11 @@ class WatchedRanks:
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
+            await asyncio.sleep(every_s)
             self.companion.look(time.monotonic())
             found = condition()
             if found:
                 return found
-            await asyncio.sleep(every_s)
         raise AssertionError((self.stands(), self.printed, self.ended))
 
     def stands(self) -> dict[int, RankStand]:
@@ -132,8 +132,9 @@ class WatchedRanks:
         await self.until(lambda: "" in self.told.files(name))
         return self.told.files(name)
 
-    async def document(self, rank: int) -> Any:
-        return json.loads((await self.gather())[f"rank-{rank}.json"])
+    def document_of(self, files: dict[str, bytes], rank: int) -> Any:
+        """Return what was collected of a rank."""
+        return json.loads(files[f"rank-{rank}.json"])
 
 
 def watching(folder: Path, node_zip: Path, during: Callable[[WatchedRanks], Any], **explain: Any) -> None:

@@ -10,12 +10,12 @@ import json
 import mmap
 import os
 import struct
-import tempfile
 import zlib
 from typing import Any, NamedTuple, Optional, Sequence
 
 from cordee.machine.opening import regular
 
+FOLDER = "CORDEE_PULSE"  # the variable that names the folder of a node's pulse files
 MAGIC = int.from_bytes(b"pulse\0\r\n", "little")
 VERSION = 1
 PULSE_BYTES = 8192
@@ -82,14 +82,15 @@ class PulseWriter:
     """
 
     def __init__(self, folder: str, attempt: str, elastic: bool) -> None:
-        descriptor, hidden = tempfile.mkstemp(prefix=".", dir=folder)
+        stem = f"{attempt}-{os.urandom(4).hex()}-{os.getpid()}"
+        hidden = os.path.join(folder, f".{stem}")
+        descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, PULSE_BYTES)
         except OSError:
             os.close(descriptor)
             os.unlink(hidden)
             raise
-        stem = f"{attempt}-{os.path.basename(hidden)[1:]}-{os.getpid()}"
         self.path = os.path.join(folder, stem + SUFFIX)
         try:
             self._map = mmap.mmap(descriptor, PULSE_BYTES)

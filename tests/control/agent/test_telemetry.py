@@ -23,6 +23,7 @@ from cordee.telemetry.node.blocklog import (
 )
 from cordee.wire.channel import ChannelWriter
 from cordee.wire.connection import MAX_FRAME_BYTES
+from cordee.wire.messages import RankStand
 
 SAMPLING = RunSampling(1.0)
 METRICS = [{"name": "gpu_sm_ratio", "unit": "ratio", "source": "x"}]
@@ -123,3 +124,19 @@ def test_full_rings_of_many_ranks_arrive_whole_in_messages_that_the_wire_takes(t
     assert sorted(record["dropped"] for record in stored)[-9:] == [1] * 9  # each ring was filled until it refused
     node.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_that_stand_are_told_as_they_are_at_the_moment_and_not_again_with_what_was_kept():
+    standing = [RankStand(3, 8.0, 6.0, 1.0, True, "")]
+    about = NodeTasks().samplers("n", dict, SAMPLING, 1)
+    telemetry = NodeTelemetry("n", NoChannels(), dict, SAMPLING, about, stands=lambda: tuple(standing))
+    supervisor, another = Supervisor(), Supervisor()
+    telemetry.resend(supervisor.send)
+    telemetry.add(b"".join(of_gpus(1.0)))
+    telemetry.send(supervisor.send)
+    assert supervisor.messages[-1][0].stands == tuple(standing)
+    standing.clear()
+    telemetry.resend(another.send)
+    telemetry.send(another.send)
+    assert [message.stands for message, _ in another.messages] == [()] * len(another.messages)
+    assert len(another.messages) == 3

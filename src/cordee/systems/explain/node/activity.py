@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Collection, Mapping, NamedTuple
+from typing import Collection, NamedTuple, Optional
 
 from cordee.machine.files import read_once
 from cordee.machine.processes.table import read_process
@@ -26,12 +26,16 @@ class RankActivity:
 
     Args:
         root: pid of its main process.
+
+    Attributes:
+        tree: its processes, by pid.
     """
 
     def __init__(self, root: int) -> None:
         self._root = root
         self._before: dict[int, _Used] = {}
         self._looked_at = 0.0
+        self._shares: dict[int, float] = {}
         self.tree: dict[int, Process] = {}
 
     def look(self, apart: Collection[int], now: float) -> bool:
@@ -46,23 +50,28 @@ class RankActivity:
         elapsed_s, self._looked_at = now - self._looked_at, now
         if not before:
             return True
-        moved, busy = _grown(before, self._before, apart)
+        grown = {pid: _grown(before.get(pid), used) for pid, used in self._before.items()}
+        self._shares = {pid: round(one.ticks * _TICK_S / max(elapsed_s, _TICK_S), 2) for pid, one in grown.items()}
+        moved, busy = (
+            sum(one.bytes for one in grown.values()),
+            sum(one.ticks for pid, one in grown.items() if pid not in apart),
+        )
         return moved > _FLOOR_BYTES_PER_S * elapsed_s or busy * _TICK_S > _FLOOR_SHARE * elapsed_s
+
+    def share(self, pid: int) -> Optional[float]:
+        """Return the processor seconds that a process used in each second between the last two looks, None before the second."""
+        return self._shares.get(pid)
 
     def forget(self) -> None:
         """The rank went on: the next look is the first."""
-        self._before = {}
+        self._before, self._shares = {}, {}
 
 
-def _grown(before: Mapping[int, _Used], now: Mapping[int, _Used], apart: Collection[int]) -> tuple[int, int]:
-    moved = busy = 0
-    for pid, used in now.items():
-        past = before.get(pid)
-        if past is None or past.start_ticks != used.start_ticks:
-            past = _Used(0, 0, 0)
-        moved += max(0, used.bytes - past.bytes)
-        busy += 0 if pid in apart else max(0, used.ticks - past.ticks)
-    return moved, busy
+def _grown(before: Optional[_Used], now: _Used) -> _Used:
+    """Return what a process has used since the look before."""
+    if before is None or before.start_ticks != now.start_ticks:
+        return now
+    return _Used(now.start_ticks, max(0, now.bytes - before.bytes), max(0, now.ticks - before.ticks))
 
 
 def _used(process: Process) -> _Used:

@@ -30,9 +30,7 @@ _NODE_BYTES = 64 << 20
 _RESERVE_S = 1.0
 _MOUNTS_S = 2.0
 _QUIET_S = 0.3
-_SHARE_S = 1.0  # for so long a rank's use of the processor is looked at
 _POLL_S = 0.05
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class AskedRank:
@@ -47,9 +45,8 @@ class AskedRank:
         self.lacks: list[str] = []
         self._stem = about["pulse"][: -len(SUFFIX)] if about["pulse"] else ""
         self._pulse = self._open()
-        self._ticks, self._began = self._processor_ticks(), time.monotonic()
         self._before = self._grown = self._stacks_size()
-        self._grown_at = self._began
+        self._grown_at = time.monotonic()
         self._asked, self._wants_dump, self._wants_stacks = 0, False, False
         if self._pulse is not None:
             self._ask(self._pulse)
@@ -64,8 +61,6 @@ class AskedRank:
     def document(self, node: str, attempt: int) -> dict[str, Any]:
         """Return where it stands, as far as it need not be asked itself."""
         pulse = self._pulse.read() if self._pulse is not None else None
-        elapsed_s = max(time.monotonic() - self._began, _TICK_S)
-        used = (self._processor_ticks() - self._ticks) * _TICK_S / elapsed_s
         known = {key: value for key, value in self.about.items() if key != "pulse"}
         return {
             "schema": "cordee.stand/1",
@@ -74,7 +69,6 @@ class AskedRank:
             "attempt": attempt,
             "at": utc_text(),
             "optimizer_steps": pulse.optimizer_steps if pulse is not None else None,
-            "processor_s": round(used, 2),
             "groups": [group._asdict() for group in pulse.groups] if pulse is not None else [],
             **state_of(self.pid),
         }
@@ -85,6 +79,8 @@ class AskedRank:
             self._wants_dump = False
             try:
                 yield DUMP, read_regular(self._stem + DUMP, limit_bytes=_FLIGHT_BYTES)
+            except FileNotFoundError:
+                self.lacks.append("no Flight Recorder dump: it has recorded nothing")
             except OSError as error:
                 self.lacks.append(f"no Flight Recorder dump: {error.strerror}")
         if self._wants_stacks:
@@ -152,10 +148,6 @@ class AskedRank:
             self.lacks.append(f"no stacks: {error.strerror}")
             return b""
 
-    def _processor_ticks(self) -> int:
-        process = read_process("/proc", self.pid)
-        return process.ticks if process is not None else 0
-
 
 class HangEvidence:
     """Writes all that comes, of bounded size.
@@ -173,14 +165,13 @@ class HangEvidence:
 
     def run(self) -> None:
         """Collect until everybody has answered or the time is up."""
-        node, attempt, began = self._order["node"], self._order["attempt"], time.monotonic()
+        node, attempt = self._order["node"], self._order["attempt"]
         ranks = [AskedRank(about) for about in self._order["ranks"]]
         paths = {*self._order["places"], *(path for rank in ranks for path in open_files(rank.pid))}
         most_s = min(_MOUNTS_S, (self._until - time.monotonic()) / 2)
         about_node = {"schema": "cordee.stand_node/1", "node": node, "at": utc_text()}
         since_s = unix_s() - self._order["began_at"]
         self._write(f"node-{node}.json", _json({**about_node, **state_of_node(paths, most_s, since_s)}))
-        time.sleep(max(0.0, min(began + _SHARE_S, self._until) - time.monotonic()))
         for rank in ranks:
             self._write(f"rank-{rank.rank}.json", _json(rank.document(node, attempt)))
         for rank in ranks:

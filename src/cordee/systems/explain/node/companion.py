@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Hashable, Optional
 
-from cordee.client.pulse import FOLDER
 from cordee.control.agent.companions import Companion, CompanionHost
 from cordee.control.agent.orders import Handlers
 from cordee.core.clock import unix_s
@@ -14,6 +13,7 @@ from cordee.systems.explain.node.gathering import Gathering
 from cordee.systems.explain.node.motion import RankMotion
 from cordee.systems.explain.node.pulses import SILENT_S, NodePulses, RankProcess
 from cordee.wire.messages import Gather, RankStand
+from cordee.wire.pulse import FOLDER
 
 STANDS_S = 5.0
 # A rank that has gone on since is not looked at more closely.
@@ -106,9 +106,10 @@ class StandWatch(Companion):
             for own, process in told.items():
                 age = round(process.beat_age_s(self._looked_at), 1)
                 about = {"rank": own, "pid": process.pid, "pulse": process.path, "beat_age_s": age}
-                found.append({**shared, **about})
+                found.append({**shared, **about, "processor_s": watched.activity.share(process.pid)})
             if not told:
-                found.append({**shared, "pid": watched.root, "pulse": None, "beat_age_s": None})
+                about = {"pid": watched.root, "pulse": None, "beat_age_s": None}
+                found.append({**shared, **about, "processor_s": watched.activity.share(watched.root)})
         return self._began_at, found
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import deque
 from typing import Hashable, Mapping, Optional
 
+from cordee.core.stats import median
 from cordee.wire.messages import RankStand
 
 _GAPS = 32
@@ -58,4 +58,4 @@ class RankMotion:
         return RankStand(self.rank, round(stands_s, 1), round(idle_s, 1), self._usual_s(), self.began, self.why)
 
     def _usual_s(self) -> Optional[float]:
-        return round(statistics.median(self._gaps), 3) if len(self._gaps) >= _FEWEST_GAPS else None
+        return round(median(self._gaps), 3) if len(self._gaps) >= _FEWEST_GAPS else None

@@ -1,0 +1,65 @@
+"""What runs beside the ranks of a node: lent what the agent has, looked with every second, and apart from each other."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from cordee.control.agent import companions as port
+from cordee.control.agent.companions import Companion, CompanionHost, Companions
+from cordee.control.agent.troubles import NodeTroubles
+from cordee.testing.watched_ranks import ToldUplink, plan_for
+from cordee.wire.messages import Gather, RankStand, StopAt
+
+HERE = f"{__name__}:"
+
+
+class OfOld(Companion):
+    """One that was written before there was anything but this."""
+
+    def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
+        return {**env, "OLD": str(rank)}
+
+
+class Failing(Companion):
+    def attach(self, host: CompanionHost) -> Any:
+        return {Gather: lambda order, body: None}
+
+    def look(self, now: float) -> None:
+        raise OSError("no room")
+
+
+class Looking(Companion):
+    def attach(self, host: CompanionHost) -> Any:
+        self.host, self.looks = host, 0
+        return {StopAt: lambda order, body: None}
+
+    def look(self, now: float) -> None:
+        self.looks += 1
+
+    def stands(self) -> tuple[RankStand, ...]:
+        return (RankStand(self.host.pids()[4], float(self.looks), 0.0, None, False, ""),)
+
+
+def test_all_are_lent_the_same_and_one_that_fails_keeps_no_other_from_looking(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(port, "_LOOK_EVERY_S", 0.01)
+
+    async def live() -> tuple[Any, ...]:
+        parts = {"companion/a": f"{HERE}Failing", "companion/b": f"{HERE}Looking", "companion/c": f"{HERE}OfOld"}
+        companions = Companions(plan_for(tmp_path)._replace(node_parts=parts), "n")
+        none: Any = None
+        host = CompanionHost(lambda: 1, lambda: {4: 77}, dict, lambda: tmp_path, tmp_path, none, ToldUplink())
+        handlers = companions.attach(host)
+        assert set(handlers) == {Gather, StopAt}
+        assert companions.environment({"A": "1"}, 5) == {"A": "1", "OLD": "5"}
+        troubles = NodeTroubles("n")
+        looking = asyncio.ensure_future(companions.run(troubles))
+        while companions.stands()[0].stands_s < 3:
+            await asyncio.sleep(0.01)
+        looking.cancel()
+        return companions.stands()[0].rank, troubles.texts
+
+    rank, texts = asyncio.run(live())
+    assert rank == 77
+    assert texts == ["what runs beside the ranks of this node has failed: OSError: no room"]

@@ -1,0 +1,60 @@
+"""Real Gloo ranks of an unmodified script that hang in a collective: who stands is told, and the dumps name the culprit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cordee.systems.explain.flight.analysis import analyse
+from cordee.systems.explain.flight.files import find_dumps
+from cordee.testing.watched_ranks import WatchedRanks, make_node_zip, watching
+
+RANKS = 4
+SCRIPT = """
+import os, sys
+import torch, torch.distributed as dist
+
+kind, rank = sys.argv[1], int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=4)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(5):
+    model(torch.ones(4)).sum().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+    optimizer.step()
+if rank == 2 and kind == "broadcast":
+    dist.broadcast(torch.ones(8), 0)
+if rank == 2 and kind == "fifo":
+    os.mkfifo("fifo")
+    open("fifo")
+dist.all_reduce(torch.ones(8))
+"""
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("kind", "found"), [("broadcast", "wrong-collective"), ("fifo", "cpu-stall")])
+def test_dumps_of_ranks_that_hang_name_who_broke_it(tmp_path: Path, kind: str, found: str):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    dumps = tmp_path / "dumps"
+    dumps.mkdir()
+
+    async def during(ranks: WatchedRanks) -> None:
+        for rank in range(RANKS):
+            ranks.start(rank, "train.py", kind)
+        await ranks.until(lambda: len(ranks.stands()) == RANKS)
+        assert all(stand.began for stand in ranks.stands().values())
+        files = await ranks.gather()
+        assert files[""] == b""
+        for rank in range(RANKS):
+            document = ranks.document_of(files, rank)
+            assert (document["optimizer_steps"], document["groups"][0]["size"]) == (5, RANKS)
+            assert b"train.py" in files[f"rank-{rank}.stacks"]
+            (dumps / f"rank-{rank}.pkl").write_bytes(files[f"rank-{rank}.flight"])
+        counts = [ranks.document_of(files, rank)["groups"][0]["enqueued"] for rank in range(RANKS)]
+        assert (max(counts) > counts[2]) == (kind == "fifo")
+
+    watching(tmp_path, make_node_zip(tmp_path), during)
+    (finding,) = analyse(find_dumps(dumps)).findings
+    assert (finding["kind"], finding["ranks"]) == (found, [2])
