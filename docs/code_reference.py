@@ -124,7 +124,7 @@ def _default(field: Any, kind: str) -> str:
     value = field.get_default(call_default_factory=True)
     if value is None or value in ((), {}, "") or isinstance(value, BaseModel):
         return ""
-    if "Duration" in kind:
+    if "Duration" in kind and not isinstance(value, str):
         return format_duration(value)
     if kind == "Size":
         return format_size(value)

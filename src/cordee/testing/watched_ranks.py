@@ -14,6 +14,7 @@ from typing import Any
 
 from cordee.control.agent.companions import CompanionHost
 from cordee.control.agent.uplink import Uplink
+from cordee.core.backends import HERE
 from cordee.job.submit.bundle import write_node_zip
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.machine.tasks.task import Task, TaskExit, TaskRunner
@@ -27,7 +28,7 @@ TIMEOUTS = dict.fromkeys(("connect_s", "heartbeat_s", "lost_s", "orphan_s", "kil
 def plan_for(folder: Path, **explain: Any) -> RunPlan:
     step = {"tasks": {"argv": ["x"], "env": {}}, "checkpoint": {"path": str(folder)}, "systems": {"explain": explain}}
     places = {"job_folder": str(folder), "workdir": str(folder), "folder": str(folder)}
-    about = {"run": "run", "backend": "local", **places, "steps": [step], "timeouts": TIMEOUTS}
+    about = {"run": "run", "backend": HERE, **places, "steps": [step], "timeouts": TIMEOUTS}
     return plan_of({**about, "sampling": {"interval_s": 1.0}})
 
 

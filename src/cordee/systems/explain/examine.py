@@ -7,6 +7,7 @@ from typing import Any
 
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
+from cordee.job.document import HangTable
 from cordee.job.findings import JobFindings
 from cordee.job.plan.examination import Examination, ShownPaths
 from cordee.job.plan.model import Plan
@@ -15,8 +16,10 @@ from cordee.job.plan.model import Plan
 class ExplainExamination(Examination):
     """When a run is said to hang, and what is done then."""
 
-    def part(self, shown: Sequence[ShownPaths]) -> tuple[dict[str, Any], list[Finding]]:
+    def part(self, shown: Sequence[ShownPaths]) -> tuple[dict[str, Any] | None, list[Finding]]:
         hang = self.loaded.job.hang
+        if hang == HangTable():
+            return None, []
         after_s = None if hang.after == "auto" else hang.after
         return {"enabled": hang.enabled, "after_s": after_s, "action": hang.action}, []
 
