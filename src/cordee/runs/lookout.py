@@ -1,8 +1,8 @@
 """When those who wait for a run look at its folder, and at what: at once where there is news, hardly where there is none.
 
 Every command and page that follows a run asks here. A shared file system serves thousands of users: what one of them asks of
-it in a second has a bound, whatever the size of the run. What may be looked at is bought from a `Budget`; looking at
-`control/news`, which is kept open, costs nothing.
+it in a second has a bound, whatever the size of the run, and all who wait for a run share one. What may be looked at is bought
+from a `Budget`; looking at `control/news`, which is kept open, costs nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import NamedTuple
 from cordee.machine.mounts import is_shared
 from cordee.runs.folder import RunFolder
 from cordee.runs.news import NewsReader, RunNews, news_file
+from cordee.runs.waiting import JOIN_COST, WaitingClients
 
-# A command that waits, and somebody who watches: beside the run's supervisor at most two a second in all.
-SHARED_PER_S, WATCHED_PER_S, SHARED_BURST = 0.5, 1.0, 60.0
+# A command that waits, somebody who watches, and all of them together: beside the run's supervisor at most two a second in all.
+SHARED_PER_S, WATCHED_PER_S, TOGETHER_PER_S, SHARED_BURST = 0.5, 1.0, 1.0, 60.0
 LOCAL_PER_S, LOCAL_BURST = 40.0, 200.0
 # Its folder opened and listed, and each writer's file opened.
 JOURNAL_COST = 6.0
@@ -26,7 +27,9 @@ _QUICK_S, _QUICKEST_PAUSE_S = 5.0, 0.1
 _LONGEST_PAUSE_S, _LONGEST_LOCAL_PAUSE_S = 2.0, 0.2
 _SLOWER = 1.3
 _ANYWAY_S = 10.0
+_SILENT_S = 10.0
 _MISSING_COST = 1.0
+_LEAST_BURST = 2 * JOURNAL_COST
 
 
 class Budget:
@@ -54,6 +57,19 @@ class Budget:
         self._earn(now)
         self._left -= cost
 
+    def borrow(self, cost: float, now: float) -> bool:
+        """Take operations that should not wait, on credit; False where half of what can be saved up is owed already."""
+        self._earn(now)
+        if self._left <= -0.5 * self._burst:
+            return False
+        self._left -= cost
+        return True
+
+    def change(self, per_s: float, burst: float, now: float) -> None:
+        """From now on so many a second may be asked, and so many saved up."""
+        self._earn(now)
+        self._per_s, self._burst, self._left = per_s, burst, min(self._left, burst)
+
     def _earn(self, now: float) -> None:
         self._left = min(self._burst, self._left + self._per_s * max(0.0, now - self._at))
         self._at = now
@@ -77,7 +93,7 @@ class Lookout:
 
     Args:
         folder: the run's folder.
-        shared_per_s: metadata operations a second where the file system is one that others use, too.
+        shared_per_s: metadata operations a second where the file system is one that others use, too; less where several wait.
         shared: whether it is; None: as the kernel says.
         clock: monotonic seconds.
     """
@@ -92,10 +108,15 @@ class Lookout:
     ) -> None:
         self._clock = clock
         shared = is_shared(str(folder.root)) if shared is None else shared
-        self.per_s = shared_per_s if shared else LOCAL_PER_S
         self._longest = _LONGEST_PAUSE_S if shared else _LONGEST_LOCAL_PAUSE_S
         now = clock()
-        self.budget = Budget(self.per_s, SHARED_BURST if shared else LOCAL_BURST, now)
+        self._alone_per_s, self._together = shared_per_s, 1
+        self._clients = WaitingClients(folder.root, now) if shared else None
+        if shared:
+            self.budget = Budget(shared_per_s, SHARED_BURST, now)
+            self.budget.take(JOIN_COST, now)
+        else:
+            self.budget = Budget(LOCAL_PER_S, LOCAL_BURST, now)
         self._root = folder.root
         self._reader = NewsReader(folder.root)
         self._news: RunNews | None = None
@@ -110,6 +131,7 @@ class Lookout:
     def look(self) -> RunSeen:
         """Return what to read now."""
         now = self._clock()
+        self._share(now)
         before, news = self._news, self._ask(now)
         if news is None:
             return self._without_news(now)
@@ -123,17 +145,18 @@ class Lookout:
         self._telemetry |= first or before is None or before.telemetry != news.telemetry
         logs = frozenset(self._grown) if not first else None
         due = now >= self._anyway
-        journal = marked or ((due or self._read is None or self._read.journal != news.journal) and self._afford(now))
+        if marked:
+            journal = self.budget.borrow(JOURNAL_COST, now)
+        else:
+            journal = (due or self._read is None or self._read.journal != news.journal) and self._afford(now)
         if journal:
-            if marked:
-                self.budget.take(JOURNAL_COST, now)
             self._read, self._anyway = news, now + _ANYWAY_S
         telemetry = self._telemetry
         self._grown.clear()
         self._telemetry = False
-        if marked:
+        if marked and journal:
             self._quick_until = now + _QUICK_S
-        self._slow_down(now, news=marked or bool(logs))
+        self._slow_down(now, news=(marked and journal) or bool(logs))
         return RunSeen(journal, telemetry, logs)
 
     def affordable(self, cost: float) -> bool:
@@ -142,15 +165,27 @@ class Lookout:
         self._telemetry |= not bought
         return bought
 
+    def seldom_s(self, alone_s: float) -> float:
+        """Return the pause between two questions that cost the same each time, from the one for somebody who waits alone."""
+        return alone_s * self._together
+
     @property
-    def heard_s(self) -> float:
-        """Seconds since the run's supervisor told something new."""
-        return self._clock() - self._heard
+    def heard_lately(self) -> bool:
+        """Whether the run's supervisor has told something new in the last seconds, so that nobody need ask whether it lives."""
+        return self._clock() - self._heard < _SILENT_S
 
     @property
     def pause_s(self) -> float:
         """Seconds until the next look."""
         return self._pause
+
+    def _share(self, now: float) -> None:
+        """Leave to the others who wait what is theirs."""
+        together = 1 if self._clients is None else self._clients.count(now)
+        if together != self._together:
+            self._together = together
+            per_s = min(self._alone_per_s, TOGETHER_PER_S / together)
+            self.budget.change(per_s, max(_LEAST_BURST, SHARED_BURST / together), now)
 
     def _ask(self, now: float) -> RunNews | None:
         """Return the news, if they can be had: looking for a file that may not be there is not free."""

@@ -26,6 +26,7 @@ from cordee.control.waking import Waking
 from cordee.faces.web import library as shelf
 from cordee.faces.web import stamps
 from cordee.runs import logtail, lookout
+from cordee.runs import waiting as waiting_file
 from cordee.runs.checkpoint import BEAT_S
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.following import JournalFollower
@@ -163,6 +164,44 @@ def test_supervisor_and_those_who_wait_together_ask_at_most_two_operations_a_sec
     assert all(one.oldest_s <= 60.0 for one in waiting)
 
 
+@pytest.mark.parametrize("each_s", [None, 30.0], ids=["one checkpoint", "a checkpoint every 30 s"])
+@pytest.mark.parametrize("several", [1, 3, 10])
+def test_however_many_wait_all_together_ask_at_most_two_operations_a_second_and_learn_of_the_end(
+    folder, tmp_path, several, each_s
+):
+    JournalWriter(folder.journal, "client", 0).append("submitted")
+    asking, writer = Asking(folder, tmp_path / "checkpoints"), NewsWriter(news_file(folder.root))
+    asking.journal.append("supervisor_started", segment=1)
+    kinds = [lookout.SHARED_PER_S, lookout.WATCHED_PER_S]
+    waiting = [Follows(folder, asking, kinds[number % 2]) for number in range(several)]
+    saves(tmp_path / "checkpoints", folder.id, 0, 4)
+
+    def on(until: float) -> int:
+        with counted() as operations:
+            while asking.clock < until:
+                asking.tick()
+                step = int(asking.clock)
+                if each_s is not None and asking.clock % each_s == 0:
+                    asking.journal.append("checkpoint_seen", durable=False, name=f"step-{step}")
+                    asking.journal.flush()
+                    asking.marks += 1
+                written = asking.journal.sequence - asking.journal.pending
+                writer.tell(RunNews(1, asking.marks, written, step, {"n1-1.log": step}))
+                for one in waiting:
+                    one.look()
+        return operations.total()
+
+    on(120.0)
+    assert on(300.0) / 180.0 <= 2.0
+    assert on(1800.0) / 1500.0 <= 2.0
+    assert all(one.oldest_s <= (60.0 if several == 1 else 30.0 + 15.0 * several) for one in waiting)
+    asking.journal.append("ended", state="completed", exit_code=0)
+    asking.journal.flush()
+    asking.marks += 1
+    on(1800.0 + (5.0 if each_s is None else 60.0))
+    assert all(one.journal.state.state == "completed" for one in waiting)
+
+
 @pytest.mark.parametrize("paces", [SHARED, LOCAL])
 def test_looks_are_quick_after_news_and_never_further_apart_than_promised(paces):
     looks, now = Paces(paces, 0.0), 0.0
@@ -256,6 +295,9 @@ def test_the_page_for_operators_has_the_numbers_that_hold():
         "| supervisor: its looks* | at most 1 a second |",
         f"`run`, `logs --follow`* | at most one in {1 / lookout.SHARED_PER_S:.0f} s each | {lookout.SHARED_BURST:.0f} at once |",
         f"`watch`* | at most {lookout.WATCHED_PER_S:.0f} a second | {lookout.SHARED_BURST:.0f} at once |",
+        f"however many, together* | at most {lookout.TOGETHER_PER_S:.0f} a second | {lookout.SHARED_BURST:.0f} at once, or "
+        f"{lookout._LEAST_BURST:.0f} for each",
+        f"writes 16 bytes into every {waiting_file._TURN_S:.0f} s",
         f"one line in {ticker._SHARED_PROGRESS_S:.0f} s at first",
         f"however many people watch* | at most {lookout.WATCHED_PER_S:.0f} a second | {stamps._SHARED_BURST:.0f} at once |",
         f"at most {shelf._SHARED_PER_S:.0f} a second for one server",

@@ -33,7 +33,6 @@ _REPORT_POLL_S, _LONGEST_REPORT_POLL_S = 0.2, 2.0
 _REPORT_S, _GIVEN_BACK_S = 120.0, 10.0
 _GONE_S = 5.0
 _CALL_S = 1.0
-_SILENT_S = 10.0
 _FIRST_STANDING_S = 1.0
 _QUEUE_WORDS_S = 600.0
 _LONGEST_LINE = 4096
@@ -182,9 +181,9 @@ class RunFollower:
         now = time.monotonic()
         if now < self._next_standing:
             return
-        self._next_standing = now + self._place.poll_s
+        self._next_standing = now + self._lookout.seldom_s(self._place.poll_s)
         state = self._state
-        if state is None or (state.state == "running" and self._lookout.heard_s < _SILENT_S):
+        if state is None or (state.state == "running" and self._lookout.heard_lately):
             self._gone_since = None
             return  # its supervisor says that it lives
         standing = timely(self._place.standing(self.folder), state)

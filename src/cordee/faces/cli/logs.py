@@ -15,7 +15,7 @@ from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.runs.following import JournalFollower
 from cordee.runs.lookout import Lookout
 
-_STANDING_S = 30.0
+_STANDING_S, _LIVES_S = 30.0, 1.0
 
 
 @click.command()
@@ -74,8 +74,10 @@ def command(
         world_size = world_size or state.world_size
         following = not state.ended
         if following and time.monotonic() >= next_standing:
-            next_standing = time.monotonic() + _STANDING_S
-            stand(folder, state)  # ends a run in its journal whose job is gone
+            lives = state.state == "running" and lookout.heard_lately
+            next_standing = time.monotonic() + (_LIVES_S if lives else lookout.seldom_s(_STANDING_S))
+            if not lives:
+                stand(folder, state)  # ends a run in its journal whose job is gone
         if following:
             time.sleep(lookout.pause_s)
         entries = tail.read(seen.logs if following else None, everything=not following)

@@ -139,7 +139,11 @@ class WatchState:
         """Learn why the run waits, and that its job is gone when nobody in it could say so."""
         if self.state.ended or time.monotonic() < self._next_standing:
             return
-        self._next_standing = time.monotonic() + (_STANDING_S if self.state.state == "queued" else _SELDOM_S)
+        if self.state.state == "running" and self._lookout.heard_lately:
+            self.standing = ""
+            return  # its supervisor says that it lives
+        pause_s = _STANDING_S if self.state.state == "queued" else _SELDOM_S
+        self._next_standing = time.monotonic() + self._lookout.seldom_s(pause_s)
         state, standing = stand(self.folder, self.state)
         waits = standing is not None and state.state == "queued"
         self.standing = words(standing) if standing is not None and waits else ""
