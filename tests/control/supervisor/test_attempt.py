@@ -10,6 +10,7 @@ from cordee.control.supervisor.beginning import Beginning
 from cordee.control.supervisor.decisions.attempt import Attempt
 from cordee.control.supervisor.decisions.nodes import Nodes
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
+from cordee.control.supervisor.decisions.settling import Settling
 from cordee.control.supervisor.decisions.vocabulary import (
     AgentCame,
     AgentLost,
@@ -207,6 +208,36 @@ def test_all_ranks_that_fail_at_once_make_a_line_each_and_one_verdict(message):
     verdicts += attempt.decide(Passed(3.0))
     assert written == [(rank, False) for rank in range(10_000)]
     assert [over.outcome.failure.rank for over in verdicts if isinstance(over, AttemptOver)] == [0]
+
+
+def test_nodes_are_not_asked_whether_they_live_while_the_ranks_of_thousands_end():
+    attempt, _ = of_many(1000, 10)
+    asked = []
+
+    def fails(index, now):
+        some = tuple(messages.EndedRank(10 * index + rank, 1, None, "exited", 1.0, PEER) for rank in range(10))
+        attempt.decide(RankNews(now, attempt.nodes[index].name, messages.RanksEnded(1, some)))
+        asked.extend(one for one in attempt.decide(Passed(now)) if isinstance(one, Order))
+
+    for index in range(900):
+        fails(index, 1.0 + index / 1000)
+    assert asked == []
+    for index in range(900, 999):  # the last ones one by one
+        fails(index, 2.0 + (index - 900) / 10)
+    assert [order.node for order in asked] == [node.name for node in attempt.nodes[902:]]
+
+
+def test_nodes_that_are_waited_for_are_looked_through_ten_times_a_second_however_often_others_are_heard():
+    attempt, _ = of_many(1000, 10)
+    settling, looks = Settling("probe-1"), []
+
+    def living():
+        looks.append(1)
+        return attempt.nodes
+
+    for turn in range(2000):
+        assert settling.look(1.0 + turn / 1000, 9000 - turn, True, living).again is not None
+    assert 15 <= len(looks) <= 20
 
 
 def test_what_an_agent_says_twice_or_of_another_attempt_counts_not(led):

@@ -10,6 +10,7 @@ from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
 from cordee.control.supervisor.decisions.restart import Blame, Failure
 from cordee.control.supervisor.decisions.roll import Roll
+from cordee.control.supervisor.decisions.settling import Settling
 from cordee.control.supervisor.decisions.vocabulary import (
     AgentLost,
     AskToStop,
@@ -31,7 +32,6 @@ from cordee.control.supervisor.decisions.vocabulary import (
 from cordee.control.world import encode_places
 from cordee.wire import messages
 
-_SETTLE_S = 0.2
 _HEAR_S = 0.1
 _AT_ONCE = 0.0
 
@@ -60,9 +60,7 @@ class Attempt:
         self._launch, self._epoch, self._silent_s = launch, epoch, silent_s
         self._index = {node.name: index for index, node in enumerate(nodes)}
         self._roll, self._blame = Roll(len(nodes), ranks_per_node), Blame()
-        self._probed: set[str] = set()
-        self._settled_at: Optional[float] = None
-        self._doubted = False
+        self._settling = Settling(f"probe-{number}")
         self._ordered = False
         self._interrupted: Optional[AttemptOutcome] = None
         self._asked: Optional[AttemptOutcome] = None
@@ -269,46 +267,21 @@ class Attempt:
         return [journalled("stop_agreed", step=step), *self._to_all(messages.StopAt(self.number, step))]
 
     def _how_it_ended(self, now: float) -> list[AttemptCommand]:
-        """Return that and how the attempt has ended, if it has.
-
-        Where all that failed complain of a lost peer, the nodes whose ranks run must answer first, for what they said
-        earlier may come late: one may be lost, and that is no failure of the run.
-        """
+        """Return that and how the attempt has ended, if it has."""
         if self._interrupted is not None:
             return self._over(self._interrupted)
         if self._blame.culprit is None:
             asked = self._asked if self._agreement is not None and self._agreement.asked else None
             return self._over(asked or AttemptOutcome("finished")) if self.all_ended else []
-        if self._settled_at is None:
-            self._settled_at = now + _SETTLE_S
-        if now < self._settled_at:
-            self._again(self._settled_at)
-            return []
-        if self._blame.victims_only:
-            silent = [node for node in self._living_nodes() if not node.has_taken(self._probe)]
-            if silent:
-                self._doubted = True
-                self._again(now + _HEAR_S)
-                return self._ask_whether_they_live(silent)
-        if self._doubted:
-            self._doubted, self._settled_at = False, now + _SETTLE_S
-            self._again(self._settled_at)
-            return []
-        return self._over(AttemptOutcome("failed", self._blame.culprit))
+        settled = self._settling.look(now, self._roll.left, self._blame.victims_only, self._living_nodes)
+        if settled.again is None:
+            return self._over(AttemptOutcome("failed", self._blame.culprit))
+        self._again(settled.again)
+        return list(settled.asked)
 
     def _over(self, outcome: AttemptOutcome) -> list[AttemptCommand]:
         self._outcome = outcome
         return [AttemptOver(outcome)]
-
-    @property
-    def _probe(self) -> str:
-        return f"probe-{self.number}"
-
-    def _ask_whether_they_live(self, nodes: list[Node]) -> list[AttemptCommand]:
-        """Say something that agents acknowledge as soon as they say anything, once to each."""
-        unasked = [node for node in nodes if node.name not in self._probed]
-        self._probed.update(node.name for node in unasked)
-        return [Order(node.name, messages.Lease(node.last_said), mark=self._probe) for node in unasked]
 
     def _go_on_stopping(self, stop: StopRanks, now: float) -> list[AttemptCommand]:
         """Wait until all ranks that still run have ended, but for those that do not end in time.
