@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from cordee.faces.cli.follow import LineTail
+from cordee.runs.budget import Budget
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
 from cordee.runs.logframes import OUT, LogWriter, encode_frame
 from cordee.runs.logtail import LogTail
-from cordee.runs.lookout import SHARED_PER_S, Budget, Lookout
+from cordee.runs.lookout import SHARED_PER_S, Lookout
 from cordee.runs.news import NewsReader, NewsWriter, RunNews, news_file
+from cordee.runs.waiting import WaitingClients
 from cordee.testing.operations import counted
 
 
@@ -106,6 +108,22 @@ def test_what_matters_is_read_at_once_and_once(folder):
     assert not waiting.lookout.look().journal
 
 
+def test_an_end_is_read_at_once_however_many_wait_and_whatever_they_owe(folder):
+    clients = [WaitingClients(folder.root, 0.0) for _ in range(40)]
+    for one in clients:
+        one.count(2.0)
+    waiting = Waiting(folder, 1)
+    waiting.writer.tell(waiting.news)
+    while waiting.clock.now < 1060.0:
+        waiting.news = waiting.news._replace(marks=waiting.news.marks + 1, journal=waiting.news.journal + 1)
+        waiting.writer.tell(waiting.news)
+        seen = waiting.lookout.look()
+        waiting.clock.now += 1.0
+    assert not seen.journal
+    waiting.writer.tell(waiting.news._replace(ending=True))
+    assert waiting.lookout.look().journal
+
+
 def test_what_nobody_tells_is_found_too(folder):
     waiting = Waiting(folder, 1)
     waiting.writer.tell(waiting.news)
@@ -122,7 +140,7 @@ def test_news_are_read_as_they_were_told(folder):
     writer, reader = NewsWriter(news_file(folder.root)), NewsReader(folder.root)
     assert reader.read() is None
     long = RunNews(1, 2, 3, 4, {f"n{index}-1.log": index for index in range(10_000)})
-    for news in (RunNews(1, 1, 1, 0, {}), long, RunNews(2, 1, 1, 0, {"n1-2.log": 7})):
+    for news in (RunNews(1, 1, 1, 0, {}), long, RunNews(2, 1, 1, 0, {"n1-2.log": 7}, True)):
         assert writer.tell(news)
         assert not writer.tell(news)
         assert reader.read() == news

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from cordee.runs.budget import TOGETHER_PER_S, SharedBudget
 from cordee.runs.folder import RunFolder
 from cordee.runs.waiting import JOIN_COST, WaitingClients
 from cordee.testing.operations import counted
@@ -50,6 +51,38 @@ def test_who_was_killed_is_counted_for_two_minutes_only(folder):
     killed.close()
 
 
+def test_the_slots_of_those_who_were_killed_are_free_for_others(folder):
+    counts([killed := WaitingClients(folder.root, 0.0)], 0.0, 60.0)
+    left = (folder.control / "waiting").read_bytes()
+    killed.close()
+    (folder.control / "waiting").write_bytes(left * (4096 // len(left)))
+    client = WaitingClients(folder.root, 0.0)
+    assert counts([client], 0.0, 60.0)[0] > 1
+    assert counts([client], 60.0, 180.0) == [1]
+    client.close()
+    assert not any((folder.control / "waiting").read_bytes())
+
+
+def test_who_were_held_up_for_an_hour_count_each_other_again_within_a_minute(folder):
+    clients = [WaitingClients(folder.root, 0.0) for _ in range(3)]
+    counts(clients, 0.0, 60.0)
+    counts(clients[:1], 60.0, 3600.0)
+    assert counts(clients, 3600.0, 3660.0) == [3, 3, 3]
+    assert counts(clients, 7260.0, 7320.0) == [3, 3, 3]
+
+
+@pytest.mark.parametrize("several", [1, 3, 10, 60])
+def test_however_many_wait_they_may_ask_one_operation_a_second_together(folder, several):
+    budgets = [SharedBudget(folder.root, 1.0, 60.0, 0.0) for _ in range(several)]
+    asked = 0
+    for now in range(0, 900, 15):
+        for budget in budgets:
+            budget.share(float(now))
+            while budget.buy(1.0, float(now)):
+                asked += now >= 300
+    assert 0.9 <= asked / 600.0 <= 1.1 * TOGETHER_PER_S
+
+
 def test_a_command_that_is_over_at_once_leaves_nothing(folder):
     WaitingClients(folder.root, 0.0).count(1.0)
     assert not (folder.control / "waiting").exists()
@@ -67,7 +100,7 @@ def test_whose_slot_was_taken_by_another_finds_a_new_one(folder):
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "FIFO"])
-def test_a_file_that_cannot_be_shared_counts_nobody_and_is_not_asked_for_all_the_time(folder, tmp_path, kind):
+def test_who_cannot_write_the_file_asks_as_one_of_many_and_does_not_ask_for_it_all_the_time(folder, tmp_path, kind):
     path = folder.control / "waiting"
     if kind == "folder":
         path.mkdir()
@@ -77,6 +110,6 @@ def test_a_file_that_cannot_be_shared_counts_nobody_and_is_not_asked_for_all_the
         os.mkfifo(path)
     client = WaitingClients(folder.root, 0.0)
     with counted() as operations:
-        assert counts([client], 0.0, 600.0) == [1]
+        assert counts([client], 0.0, 600.0) == [10]
     assert operations.total() <= 5
     assert not (tmp_path / "elsewhere").exists()

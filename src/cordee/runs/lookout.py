@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cordee.machine.mounts import is_shared
+from cordee.runs.budget import Budget, SharedBudget
 from cordee.runs.folder import RunFolder
 from cordee.runs.news import NewsReader, RunNews, news_file
-from cordee.runs.waiting import JOIN_COST, WaitingClients
 
-# A command that waits, somebody who watches, and all of them together: beside the run's supervisor at most two a second in all.
-SHARED_PER_S, WATCHED_PER_S, TOGETHER_PER_S, SHARED_BURST = 0.5, 1.0, 1.0, 60.0
+# A command that waits, and somebody who watches; see `TOGETHER_PER_S` for all of them.
+SHARED_PER_S, WATCHED_PER_S, SHARED_BURST = 0.5, 1.0, 60.0
 LOCAL_PER_S, LOCAL_BURST = 40.0, 200.0
 # Its folder opened and listed, and each writer's file opened.
 JOURNAL_COST = 6.0
@@ -29,50 +29,6 @@ _SLOWER = 1.3
 _ANYWAY_S = 10.0
 _SILENT_S = 10.0
 _MISSING_COST = 1.0
-_LEAST_BURST = 2 * JOURNAL_COST
-
-
-class Budget:
-    """Metadata operations that may be asked of a file system: so many a second in the long run, some more at first.
-
-    Args:
-        per_s: operations a second.
-        burst: operations that may be saved up, and are there at first.
-        now: monotonic seconds.
-    """
-
-    def __init__(self, per_s: float, burst: float, now: float) -> None:
-        self._per_s, self._burst, self._left, self._at = per_s, burst, burst, now
-
-    def buy(self, cost: float, now: float) -> bool:
-        """Take the operations; False where they have to wait. What costs more than can be saved up needs all savings."""
-        self._earn(now)
-        if self._left < min(cost, self._burst):
-            return False
-        self._left -= cost
-        return True
-
-    def take(self, cost: float, now: float) -> None:
-        """Take operations that cannot wait, on credit."""
-        self._earn(now)
-        self._left -= cost
-
-    def borrow(self, cost: float, now: float) -> bool:
-        """Take operations that should not wait, on credit; False where half of what can be saved up is owed already."""
-        self._earn(now)
-        if self._left <= -0.5 * self._burst:
-            return False
-        self._left -= cost
-        return True
-
-    def change(self, per_s: float, burst: float, now: float) -> None:
-        """From now on so many a second may be asked, and so many saved up."""
-        self._earn(now)
-        self._per_s, self._burst, self._left = per_s, burst, min(self._left, burst)
-
-    def _earn(self, now: float) -> None:
-        self._left = min(self._burst, self._left + self._per_s * max(0.0, now - self._at))
-        self._at = now
 
 
 class RunSeen(NamedTuple):
@@ -110,13 +66,11 @@ class Lookout:
         shared = is_shared(str(folder.root)) if shared is None else shared
         self._longest = _LONGEST_PAUSE_S if shared else _LONGEST_LOCAL_PAUSE_S
         now = clock()
-        self._alone_per_s, self._together = shared_per_s, 1
-        self._clients = WaitingClients(folder.root, now) if shared else None
-        if shared:
-            self.budget = Budget(shared_per_s, SHARED_BURST, now)
-            self.budget.take(JOIN_COST, now)
-        else:
-            self.budget = Budget(LOCAL_PER_S, LOCAL_BURST, now)
+        self.budget = (
+            SharedBudget(folder.root, shared_per_s, SHARED_BURST, now)
+            if shared
+            else Budget(LOCAL_PER_S, LOCAL_BURST, now)
+        )
         self._root = folder.root
         self._reader = NewsReader(folder.root)
         self._news: RunNews | None = None
@@ -131,7 +85,7 @@ class Lookout:
     def look(self) -> RunSeen:
         """Return what to read now."""
         now = self._clock()
-        self._share(now)
+        self.budget.share(now)
         before, news = self._news, self._ask(now)
         if news is None:
             return self._without_news(now)
@@ -146,7 +100,7 @@ class Lookout:
         logs = frozenset(self._grown) if not first else None
         due = now >= self._anyway
         if marked:
-            journal = self.budget.borrow(JOURNAL_COST, now)
+            journal = news.ending or self.budget.borrow(JOURNAL_COST, now)
         else:
             journal = (due or self._read is None or self._read.journal != news.journal) and self._afford(now)
         if journal:
@@ -167,7 +121,7 @@ class Lookout:
 
     def seldom_s(self, alone_s: float) -> float:
         """Return the pause between two questions that cost the same each time, from the one for somebody who waits alone."""
-        return alone_s * self._together
+        return alone_s * self.budget.together
 
     @property
     def heard_lately(self) -> bool:
@@ -178,14 +132,6 @@ class Lookout:
     def pause_s(self) -> float:
         """Seconds until the next look."""
         return self._pause
-
-    def _share(self, now: float) -> None:
-        """Leave to the others who wait what is theirs."""
-        together = 1 if self._clients is None else self._clients.count(now)
-        if together != self._together:
-            self._together = together
-            per_s = min(self._alone_per_s, TOGETHER_PER_S / together)
-            self.budget.change(per_s, max(_LEAST_BURST, SHARED_BURST / together), now)
 
     def _ask(self, now: float) -> RunNews | None:
         """Return the news, if they can be had: looking for a file that may not be there is not free."""

@@ -31,6 +31,7 @@ class RunNews(NamedTuple):
         journal: events in the journal.
         telemetry: bytes of samples and of what ranks logged.
         logs: bytes of output by the log file's name.
+        ending: whether the run, or its segment, comes to its end: what is marked now is what everybody waits for.
     """
 
     epoch: int
@@ -38,6 +39,7 @@ class RunNews(NamedTuple):
     journal: int
     telemetry: int
     logs: dict[str, int]
+    ending: bool = False
 
 
 def news_file(root: Path) -> Path:
@@ -131,4 +133,5 @@ class NewsReader:
 
 def _parsed(document: dict[str, Any]) -> RunNews:
     epoch, marks, journal, telemetry = (int(document[name]) for name in ("epoch", "marks", "journal", "telemetry"))
-    return RunNews(epoch, marks, journal, telemetry, {str(name): int(size) for name, size in document["logs"].items()})
+    logs = {str(name): int(size) for name, size in document["logs"].items()}
+    return RunNews(epoch, marks, journal, telemetry, logs, bool(document.get("ending")))

@@ -24,13 +24,13 @@ _FREE = bytes(_SLOT.size)
 _JOIN_S, _TURN_S = 2.0, 15.0
 # NFS shows others what was written after a minute at most.
 _GONE_S = 120.0
-_REFUSED_S = 600.0
+_REFUSED_S, _MANY = 600.0, 10
 
 
 class WaitingClients:
     """Takes a slot for one who waits, and counts the others.
 
-    A slot that cannot be written, as in another person's run, counts nobody: then `count` is 1.
+    Who cannot write a slot, as in another person's run, is counted by nobody, and asks little: `count` is then as of many.
 
     Args:
         root: the run's folder.
@@ -53,7 +53,7 @@ class WaitingClients:
                 self._count = self._take_turn(now)
             except OSError:
                 self.close()
-                self._count, self._due = 1, now + _REFUSED_S
+                self._count, self._due = _MANY, now + _REFUSED_S
         return self._count
 
     def _take_turn(self, now: float) -> int:
@@ -67,21 +67,27 @@ class WaitingClients:
         self._turn += 1
         self._written = _SLOT.pack(self._id, self._turn)
         os.pwrite(self._descriptor, self._written, self._slot * _SLOT.size)
-        return 1 + sum(self._waits(number, slot, now) for number, slot in enumerate(slots))
+        return 1 + sum(self._waits(self._descriptor, number, slot, now) for number, slot in enumerate(slots))
 
     @staticmethod
     def _read(descriptor: int) -> list[bytes]:
         data = os.pread(descriptor, _SLOTS * _SLOT.size, 0).ljust(_SLOTS * _SLOT.size, b"\0")
         return [data[at : at + _SLOT.size] for at in range(0, len(data), _SLOT.size)]
 
-    def _waits(self, number: int, slot: bytes, now: float) -> bool:
-        """Return whether somebody else waits in a slot: it has changed lately, or was not seen before."""
+    def _waits(self, descriptor: int, number: int, slot: bytes, now: float) -> bool:
+        """Return whether somebody else waits in a slot: it has changed lately, or was not seen before; free it if nobody does.
+
+        Whoever was only held up finds the slot free, and takes another one.
+        """
         if slot == _FREE or _SLOT.unpack(slot)[0] == self._id:
             self._seen.pop(number, None)
             return False
         if number not in self._seen or self._seen[number][0] != slot:
             self._seen[number] = (slot, now)
-        return now - self._seen[number][1] <= _GONE_S
+        if now - self._seen[number][1] <= _GONE_S:
+            return True
+        os.pwrite(descriptor, _FREE, number * _SLOT.size)
+        return False
 
     def close(self) -> None:
         """Give the slot back."""

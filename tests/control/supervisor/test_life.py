@@ -7,6 +7,7 @@ import json
 import os
 import time
 
+from cordee.runs.news import NewsReader
 from cordee.testing.runs import LocalRun
 
 TWO = "[need]\nnodes = 2"
@@ -21,6 +22,10 @@ def test_two_nodes_run_and_finish_and_leave_nothing(job, start):
     assert state.total == 20
     assert b"counted to 20" in run.output(0)
     assert run.processes() == []
+    news = NewsReader(run.folder.root).read()
+    assert news is not None
+    assert news.ending
+    assert news.journal == len((run.folder.journal / "supervisor-1.jsonl").read_text().splitlines())
 
 
 def test_ranks_see_the_whole_world(job, start):

@@ -46,7 +46,7 @@ def test_a_page_that_follows_a_run_of_many_nodes_asks_at_most_one_operation_a_se
     folder, clock = made(tmp_path, "big-20261122T000000Z-aaaa", logs=1000), Clock()
     news, writer = RunNews(1, 1, 1, 0, {}), NewsWriter(news_file(folder.root))
     writer.tell(news)
-    stamps = Stamps(folder, per_s=WATCHED_PER_S, clock=clock)
+    stamps = Stamps(folder, shared=True, clock=clock)
     for _ in range(400):
         stamps.now()
         clock.now += 0.5
@@ -64,7 +64,7 @@ def test_a_page_that_follows_a_run_of_many_nodes_asks_at_most_one_operation_a_se
 
 def test_a_page_that_follows_a_run_without_news_looks_the_more_seldom_the_more_files_there_are(tmp_path):
     folder, clock = made(tmp_path, "old-20261122T000000Z-aaaa", logs=1000), Clock()
-    stamps = Stamps(folder, per_s=WATCHED_PER_S, clock=clock)
+    stamps = Stamps(folder, shared=True, clock=clock)
     stamps.now()
     looks, asked = 0, 0
     for _ in range(7200):
@@ -80,7 +80,7 @@ def test_what_matters_changes_the_stamp_at_once(tmp_path):
     folder, clock = made(tmp_path, "t-20261122T000000Z-aaaa"), Clock()
     writer = NewsWriter(news_file(folder.root))
     writer.tell(RunNews(1, 1, 1, 0, {}))
-    stamps = Stamps(folder, per_s=WATCHED_PER_S, clock=clock)
+    stamps = Stamps(folder, shared=True, clock=clock)
     for _ in range(200):
         before = stamps.now()
         clock.now += 0.5

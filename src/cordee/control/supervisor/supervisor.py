@@ -234,6 +234,7 @@ class Supervisor:
             await self._stand_down()
             raise
         ticker.cancel()
+        await self.ticker.tell_the_rest()
         return 0 if ended is None or ended.state == "finished" else EXIT_ENDED
 
     async def _stand_down(self) -> None:

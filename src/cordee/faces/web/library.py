@@ -15,8 +15,8 @@ from cordee.core.errors import CordeeError, RunNotFound
 from cordee.faces.web.open_run import Reading
 from cordee.faces.web.summaries import Summary, summarise
 from cordee.machine.mounts import is_shared
+from cordee.runs.budget import Budget
 from cordee.runs.folder import RunFolder
-from cordee.runs.lookout import Budget
 from cordee.telemetry.node.recording import is_recording
 
 _MOST_OPEN = 12

@@ -13,11 +13,12 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 
 from cordee.machine.mounts import is_shared
+from cordee.runs.budget import Budget, SharedBudget
 from cordee.runs.folder import RunFolder
-from cordee.runs.lookout import LOCAL_PER_S, WATCHED_PER_S, Budget
+from cordee.runs.lookout import LOCAL_PER_S, SHARED_BURST, WATCHED_PER_S
 from cordee.runs.news import NewsReader, RunNews, news_file
 
-_LOCAL_BURST, _SHARED_BURST = 2000.0, 120.0
+_LOCAL_BURST = 2000.0
 # What has grown is read when it is known that it has: journal, telemetry.
 _READ_COST = 20.0
 _LISTING_COST = 3.0
@@ -28,7 +29,8 @@ class Stamps:
 
     Args:
         folder: the run's folder.
-        per_s: metadata operations a second; None: as many as the file system that it lies on is fit for.
+        shared: whether the file system is one that others use, too: then it shares what may be asked with all who wait for the
+            run; None: as the kernel says.
         clock: monotonic seconds.
 
     Attributes:
@@ -37,12 +39,15 @@ class Stamps:
     """
 
     def __init__(
-        self, folder: RunFolder, *, per_s: float | None = None, clock: Callable[[], float] = time.monotonic
+        self, folder: RunFolder, *, shared: bool | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._folder, self._clock = folder, clock
-        per_s = per_s or (WATCHED_PER_S if is_shared(str(folder.root)) else LOCAL_PER_S)
-        burst = _LOCAL_BURST if per_s >= LOCAL_PER_S else _SHARED_BURST
-        self._budget = Budget(per_s, burst, clock())
+        shared = is_shared(str(folder.root)) if shared is None else shared
+        self._budget = (
+            SharedBudget(folder.root, WATCHED_PER_S, SHARED_BURST, clock())
+            if shared
+            else Budget(LOCAL_PER_S, _LOCAL_BURST, clock())
+        )
         self._reader = NewsReader(folder.root)
         self._lock = threading.Lock()
         self._seen: tuple[int, ...] | None = None
@@ -55,12 +60,13 @@ class Stamps:
         """Return the stamp; an earlier one, where a look at the folder is not due yet."""
         with self._lock:
             now = self._clock()
+            self._budget.share(now)
             news = self._news(now)
             numbers = None if news is None else (*news[:4], sum(news.logs.values()))
             marked = self._seen is None or numbers is None or numbers[:2] != self._seen[:2]
-            if self._stamp is None or (numbers is not None and marked):
+            if self._stamp is None or (news is not None and marked and news.ending):
                 self._budget.take(self._cost, now)
-            elif not self._budget.buy(self._cost, now):
+            elif not (self._budget.borrow if news is not None and marked else self._budget.buy)(self._cost, now):
                 return self._stamp
             bought = self._cost
             self._look(numbers)

@@ -167,7 +167,13 @@ class Ticker:
     def _renew_part(self, part: int, parts: int) -> None:
         self._agents.happened(LeasesDue(monotonic(), part, parts))
 
+    async def tell_the_rest(self) -> None:
+        """Tell those who wait how it has ended, once this does nothing any more."""
+        self._news.ending = self.ending
+        await self._news.tell_the_rest(self._nodes.values())
+
     def _tell_news(self) -> None:
+        self._news.ending = self.ending
         self._news.look(self._nodes.values())
 
     def _owner_seen(self, owned: str) -> None:
