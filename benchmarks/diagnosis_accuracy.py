@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
+from cordee.systems.score.load import load
 from cordee.systems.score.result import CLASSES, UNKNOWN
 from cordee.systems.score.score import score
-from cordee.systems.score.trace.load import load
 from cordee.testing.recordings.scenarios import SCENARIOS
 from cordee.testing.recordings.workloads import Made, MadeNoise, write_scenario
 

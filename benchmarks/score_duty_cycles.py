@@ -13,8 +13,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from cordee.systems.score.load import load
 from cordee.systems.score.score import score
-from cordee.systems.score.trace.load import load
 from cordee.systems.score.validation.judge import cut
 from cordee.testing.recordings.scenarios import CALM, GEMM, REST, Scenario, StepPhase
 from cordee.testing.recordings.workloads import MadeNoise, write_scenario

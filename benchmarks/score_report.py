@@ -26,7 +26,7 @@ import json, resource, sys, time
 from pathlib import Path
 folder = sys.argv[1]
 begun = time.perf_counter()
-from cordee.systems.score.trace.load import load
+from cordee.systems.score.load import load
 from cordee.systems.score.score import score
 from cordee.systems.score.report import render
 laps = {"import": time.perf_counter()}

@@ -243,7 +243,7 @@ def fits(path: str, pattern: str) -> bool:
             "try:\n    import cordee.testing.runs.real_run\nexcept ImportError:\n    pass",
         ),
         ("systems.data.account", "from cordee.systems.score import load"),
-        ("systems.score.trace.load", "from cordee.faces.report import html"),
+        ("systems.score.load", "from cordee.faces.report import html"),
         (
             "control.agent.agent",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cordee.systems.data import listing",

@@ -13,8 +13,8 @@ from cordee.runs.folder import RunFolder
 from cordee.systems.score.exchange import jobreport
 from cordee.systems.score.exchange.importing import import_files
 from cordee.systems.score.exchange.write import onto_grid
+from cordee.systems.score.load import load
 from cordee.systems.score.score import score
-from cordee.systems.score.trace.load import load
 from cordee.telemetry.node.recording import read_recorders
 from cordee.telemetry.store.reader import Run, open_run
 

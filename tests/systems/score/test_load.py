@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from cordee.core.errors import CordeeError, UsageError
 from cordee.faces.cli import cordee
+from cordee.systems.score.load import load
 from cordee.systems.score.score import score
-from cordee.systems.score.trace.load import load
 
 BUSY = {"gpu_graphics_ratio": [0.9] * 20, "gpu_sm_ratio": [0.8] * 20, "gpu_tensor_ratio": [0.465] * 20}
 

@@ -7,8 +7,8 @@ import pytest
 
 from cordee.core.units import utc_text
 from cordee.runs.folder import RunFolder
+from cordee.systems.score.load import load
 from cordee.systems.score.score import score
-from cordee.systems.score.trace.load import load
 
 STEPS = 30
 PLACED = [{"node": "n0", "ranks": [0]}, {"node": "n1", "ranks": [1]}]

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cordee.systems.score.load import load
 from cordee.systems.score.result import CLASSES
 from cordee.systems.score.score import score
-from cordee.systems.score.trace.load import load
 from cordee.systems.score.validation.judge import cut
 from cordee.testing.recordings.scenarios import CALM, GEMM, REST, SCENARIOS, Scenario, StepPhase
 from cordee.testing.recordings.workloads import Made, MadeNoise, write_course, write_scenario

@@ -18,8 +18,8 @@ from cordee.systems.score.baselines.observe import Observation, Quantity
 from cordee.systems.score.cli import baseline as baseline_command
 from cordee.systems.score.cli import baselines as baselines_command
 from cordee.systems.score.cli.default import command as score_command
+from cordee.systems.score.load import load
 from cordee.systems.score.score import score
-from cordee.systems.score.trace.load import load
 from cordee.testing.recordings.recording import made_node, write_recording
 
 SECONDS = 400

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from cordee.core.errors import CordeeError, UsageError
 from cordee.machine.gpus.driver import driver_version
 from cordee.runs.folder import write_atomically
+from cordee.systems.score.load import load
 from cordee.systems.score.roofs import read_caps_file
-from cordee.systems.score.trace.load import load
 from cordee.systems.score.validation.conduct import Conduct, NoGpu, find_gpu, this_place
 from cordee.systems.score.validation.judge import DOCUMENT, read_document
 from cordee.systems.score.validation.truths import truths

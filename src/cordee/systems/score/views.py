@@ -150,8 +150,8 @@ def main(folder: str) -> None:
     """Print the score of a run or a recording, or the error document that says why there is none."""
     os.nice(_NICE)
     from cordee.systems.score.document import document
+    from cordee.systems.score.load import load
     from cordee.systems.score.score import score
-    from cordee.systems.score.trace.load import load
 
     try:
         found = document(score(load(folder)))

@@ -16,8 +16,8 @@ def recent_verdicts() -> dict[str, dict[str, int]]:
     Raises:
         CordeeError: the site keeps no history, or it cannot be read.
     """
+    from cordee.systems.vetting.fleet.history_location import history_place
     from cordee.systems.vetting.fleet.index import FleetIndex
-    from cordee.systems.vetting.fleet.place import history_place
     from cordee.systems.vetting.protocol.site import vetting_profile
 
     place = history_place(None, vetting_profile(os.environ.get("CORDEE_ON")))

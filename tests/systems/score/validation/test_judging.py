@@ -189,9 +189,9 @@ def test_a_recording_that_cannot_be_judged_does_not_take_the_others_along(tmp_pa
             raise ModuleNotFoundError("No module named 'google_crc32c'")
         return load(folder)
 
-    from cordee.systems.score.trace.load import load
+    from cordee.systems.score.load import load
 
-    monkeypatch.setattr("cordee.systems.score.trace.load.load", load_or_fail)
+    monkeypatch.setattr("cordee.systems.score.load.load", load_or_fail)
     assert cordee("score", "validate", "--from", str(tmp_path), "--json") == 1
     bad, good = json.loads(capsys.readouterr().out)["workloads"]
     assert (bad["status"], good["status"]) == ("unknown", "pass")

@@ -19,8 +19,8 @@ from cordee.core.errors import CheckpointError
 from cordee.runs.checkpoint import Checkpoint
 from cordee.systems.checkpoints.node import random_state, reading, timing
 from cordee.systems.checkpoints.node.folder import MANIFEST, SCHEMA, read_manifest
-from cordee.systems.checkpoints.node.place import CheckpointPlace
 from cordee.systems.checkpoints.node.sums import crc32_of, verify, written_sums
+from cordee.systems.checkpoints.node.training_folder import CheckpointPlace
 
 Path = Union[str, "os.PathLike[str]"]
 

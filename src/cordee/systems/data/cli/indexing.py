@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cordee.core.terminal.output import print_json
-from cordee.systems.data.cli.telling import progress
+from cordee.systems.data.cli.progress import progress
 
 SCHEMA = "cordee.systems.data.index/1"
 

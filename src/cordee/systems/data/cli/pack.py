@@ -94,7 +94,7 @@ def command(source: str, to: str | None, target: str, cluster: str | None, as_js
         return
     if to is None:
         raise UsageError("where to pack to is missing", next="add --to PLACE")
-    from cordee.systems.data.cli.telling import progress
+    from cordee.systems.data.cli.progress import progress
     from cordee.systems.data.pack._base import PackOptions
     from cordee.systems.data.pack.packing import pack, plan_of
 

@@ -37,7 +37,7 @@ def command(path: str, to: str, only: tuple[str, ...], workers: int | None, clus
       cordee data unpack /scratch/images --to sample --only 'n01440764/*'
     """
     from cordee.core.units import format_duration, format_size
-    from cordee.systems.data.cli.telling import progress
+    from cordee.systems.data.cli.progress import progress
     from cordee.systems.data.pack.shards.indexes import open_index_at
     from cordee.systems.data.pack.unpack import unpack
 

@@ -42,7 +42,7 @@ def command(path: str, quick: bool, workers: int | None, cluster: str | None, as
         verify_set(path, SCHEMA, as_json=as_json)
         return
     from cordee.core.units import format_duration, format_size
-    from cordee.systems.data.cli.telling import progress
+    from cordee.systems.data.cli.progress import progress
     from cordee.systems.data.pack.shards.indexes import open_index_at
     from cordee.systems.data.pack.verify import verify
 

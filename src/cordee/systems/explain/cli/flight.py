@@ -33,7 +33,7 @@ def command(dumps: str, attempt: int | None, runs: str | None, as_json: bool) ->
     from cordee.runs.folder import RunFolder
     from cordee.systems.explain.flight.analysis import analyse
     from cordee.systems.explain.flight.files import find_dumps
-    from cordee.systems.explain.flight.place import add_places, state_of
+    from cordee.systems.explain.flight.rank_positions import add_places, state_of
     from cordee.systems.explain.flight.words import lines
 
     path = Path(dumps)

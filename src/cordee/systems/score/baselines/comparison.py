@@ -12,10 +12,10 @@ from cordee.core.errors import UsageError
 from cordee.systems.score.baselines.baseline import WORKLOAD, Baseline, read_baseline
 from cordee.systems.score.baselines.judge import BaselineJudgement, incomparable, judge
 from cordee.systems.score.baselines.observe import Observation, observe
+from cordee.systems.score.load import load
 from cordee.systems.score.result import Caps, Saturation
 from cordee.systems.score.roofs import CapsTable, read_caps
 from cordee.systems.score.score import score
-from cordee.systems.score.trace.load import load
 from cordee.systems.score.trace.model import ScoreTrace
 
 

@@ -38,9 +38,9 @@ def score_folders(
     """
     from cordee.systems.score.diagnosis.rules import load_rules
     from cordee.systems.score.document import document
+    from cordee.systems.score.load import load
     from cordee.systems.score.roofs import read_caps
     from cordee.systems.score.score import score
-    from cordee.systems.score.trace.load import load
 
     table, known = read_caps(caps), load_rules(rules)
     traces = [load(folder) for folder in folders]

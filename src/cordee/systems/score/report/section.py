@@ -8,11 +8,11 @@ from markupsafe import Markup
 
 from cordee.core.draw.pages import page_environment
 from cordee.core.errors import UsageError
+from cordee.systems.score.load import load
 from cordee.systems.score.report.classes import COLOURS
 from cordee.systems.score.report.summary import summary_document, summary_html, summary_lines
 from cordee.systems.score.result import UNKNOWN, Saturation
 from cordee.systems.score.score import score
-from cordee.systems.score.trace.load import load
 from cordee.telemetry.shown.section import Reported, Section
 
 _CLOSING = (

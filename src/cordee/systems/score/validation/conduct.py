@@ -104,7 +104,7 @@ class Conduct:
 
     def _counters_closed(self, seconds: float) -> str:
         """Return why nothing is told of SMs when the GPU is recorded for some seconds, empty when it is."""
-        from cordee.systems.score.trace.load import load
+        from cordee.systems.score.load import load
 
         with tempfile.TemporaryDirectory(prefix="cordee-probe-", ignore_cleanup_errors=True) as folder:
             target = Path(folder) / "probe"
@@ -156,8 +156,8 @@ def judge_folder(folder: Path) -> WorkloadJudgement:
     Raises:
         UsageError: it is no recording of a validation.
     """
+    from cordee.systems.score.load import load
     from cordee.systems.score.score import score
-    from cordee.systems.score.trace.load import load
 
     truth, document = read_document(folder)
     try:

@@ -12,9 +12,9 @@ from cordee.job.fleet_site import OffenderPolicy, SiteActions
 from cordee.systems.vetting.fleet.actions import Action, ActionError, make_actions
 from cordee.systems.vetting.fleet.audit import Audit, Deed, settled
 from cordee.systems.vetting.fleet.cluster import SlurmNode, ask_nodes
+from cordee.systems.vetting.fleet.history_location import HistoryPlace
 from cordee.systems.vetting.fleet.index import FleetIndex
 from cordee.systems.vetting.fleet.observations import read_records
-from cordee.systems.vetting.fleet.place import HistoryPlace
 from cordee.systems.vetting.fleet.policy import propose
 from cordee.systems.vetting.fleet.proposals import Proposal
 from cordee.systems.vetting.fleet.situation import DAY_S, FleetSituation

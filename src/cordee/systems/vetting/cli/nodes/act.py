@@ -45,7 +45,7 @@ def act_command(
       cordee nodes act --yes --watch --interval 60s
     """
     from cordee.systems.vetting.fleet.acting import Acting, cluster_name
-    from cordee.systems.vetting.fleet.place import history_place
+    from cordee.systems.vetting.fleet.history_location import history_place
     from cordee.systems.vetting.protocol.site import vetting_profile
 
     pause_s = duration(interval, "--interval")

@@ -12,8 +12,8 @@ from cordee.job.terminal.options import duration
 
 if TYPE_CHECKING:
     from cordee.job.profile import ClusterProfile
+    from cordee.systems.vetting.fleet.history_location import HistoryPlace
     from cordee.systems.vetting.fleet.index import FleetIndex
-    from cordee.systems.vetting.fleet.place import HistoryPlace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,8 +46,8 @@ def open_history(
     history: str | None, token_file: str | None, cluster: str | None, audit: str | None = None
 ) -> tuple[FleetIndex, HistoryPlace, ClusterProfile]:
     """Return the refreshed index of the history, its place, and the profile of the cluster."""
+    from cordee.systems.vetting.fleet.history_location import history_place
     from cordee.systems.vetting.fleet.index import FleetIndex
-    from cordee.systems.vetting.fleet.place import history_place
     from cordee.systems.vetting.protocol.site import vetting_profile
 
     profile = vetting_profile(cluster)
