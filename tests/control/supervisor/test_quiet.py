@@ -23,8 +23,8 @@ from cordee.control.supervisor.timing import ticker
 from cordee.control.supervisor.timing.paces import LOCAL, SHARED, Paces
 from cordee.control.supervisor.timing.progress import ProgressPace
 from cordee.control.waking import Waking
-from cordee.faces.web import library as shelf
-from cordee.faces.web import stamps
+from cordee.faces.web.runs import library as shelf
+from cordee.faces.web.runs import stamps
 from cordee.runs import logtail, lookout
 from cordee.runs.checkpoint import BEAT_S
 from cordee.runs.folder import RunFolder, write_atomically

@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from cordee.faces.web.tables import ARROW_TYPE, FRAME_TYPE, NumberTable, encode
+from cordee.faces.web.answers.tables import ARROW_TYPE, FRAME_TYPE, NumberTable, encode
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.store import views
 from cordee.telemetry.store.reader import Run
