@@ -30,7 +30,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Ordered,
     Over,
     Passed,
-    PortsTold,
+    PortsFound,
     Preparing,
     RankNews,
     RunCommand,
@@ -112,7 +112,7 @@ class RunLead:
             Passed: self._passed,
             RankNews: self._of_trial,
             **dict.fromkeys(
-                (AgentLost, ContainerGone, PortsTold, BeginningFound, TrainingSaid, TrainingEnded, Ordered, FoundGone),
+                (AgentLost, ContainerGone, PortsFound, BeginningFound, TrainingSaid, TrainingEnded, Ordered, FoundGone),
                 lambda event: self._look_soon(self._of_trial(event)),
             ),
         }
