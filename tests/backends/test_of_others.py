@@ -25,7 +25,14 @@ from cordee.testing.submitting import wait_until
 from .sites import OUTSIDE, SpoolSite
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"
-SMALL = ("--set", "run=python train.py --steps 300 --batch 8", "--set", "vet.modules=[]", "--set", "vet.max_load=1000.0")
+SMALL = (
+    "--set",
+    "run=python train.py --steps 300 --batch 8",
+    "--set",
+    "vet.modules=[]",
+    "--set",
+    "vet.max_load=1000.0",
+)
 KILL_AFTER = 55
 
 
