@@ -342,7 +342,7 @@ def test_every_key_of_a_profile_is_on_its_page():
 
 def test_every_variable_of_a_rank_is_on_its_page():
     page = (ROOT / "docs" / "client-api.md").read_text()
-    source = ast.parse((ROOT / "src" / "cordee" / "control" / "agent" / "ranks.py").read_text())
+    source = ast.parse((ROOT / "src" / "cordee" / "control" / "agent" / "ranks" / "environment.py").read_text())
     names = {word.arg for node in ast.walk(source) if isinstance(node, ast.Call) for word in node.keywords if word.arg}
     names |= {node.value for node in ast.walk(source) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     ours = {name for name in names if re.fullmatch(r"CORDEE_[A-Z_]+", name)} - {"CORDEE_TASK"}
