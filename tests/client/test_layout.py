@@ -10,6 +10,7 @@ import pytest
 
 from cordee.client import megatron
 from cordee.wire.channel import ChannelReader, create_channel
+from cordee.wire.facts import LayoutFact
 
 MESH = """
 import os, sys
@@ -47,27 +48,31 @@ def channel(tmp_path):
     return path
 
 
+def facts_in(channel):
+    """Return the facts that a channel holds, which has no event."""
+    reader = ChannelReader(channel)
+    assert reader.read()[0] == []
+    return [fact for _, fact in reader.told()]
+
+
 def said(program, channel, **more):
-    """Run a program and return what it recorded and what it printed on standard error."""
+    """Run a program and return the facts that it told and what it printed on standard error."""
     env = {**os.environ, "CORDEE_CHANNEL": str(channel), **more}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    events, _ = ChannelReader(channel).read()
-    return [event[3] for event in events], done.stderr
+    return facts_in(channel), done.stderr
 
 
 def test_named_indices_arrive_with_the_sizes_that_were_given(channel):
-    events, words = said("import cordee\ncordee.layout(dp=(3, 8), tp=1)", channel)
-    assert events == [
-        {"cordee/placed_by/call": 1, "cordee/place/dp": 3, "cordee/place/dp/size": 8, "cordee/place/tp": 1}
-    ]
+    facts, words = said("import cordee\ncordee.layout(dp=(3, 8), tp=1)", channel)
+    assert facts == [LayoutFact({"dp": 3, "tp": 1}, {"dp": 8}, "call")]
     assert words == ""
 
 
 def test_the_same_place_is_said_once_and_another_one_again(channel):
     program = "import cordee\nfor step in range(1000): cordee.layout(dp=step // 500)"
-    events, _ = said(program, channel)
-    assert [event["cordee/place/dp"] for event in events] == [0, 1]
+    facts, _ = said(program, channel)
+    assert [fact.place for fact in facts] == [{"dp": 0}, {"dp": 1}]
 
 
 def test_outside_a_run_nothing_happens_and_nothing_is_said():
@@ -94,15 +99,15 @@ def test_outside_a_run_nothing_happens_and_nothing_is_said():
     ],
 )
 def test_what_is_no_place_warns_and_is_recorded_as_refused_and_never_raises(channel, call):
-    events, words = said(f"import cordee\ncordee.layout({call})", channel)
-    assert events == [{"cordee/place/refused": 1}]
+    (fact,), words = said(f"import cordee\ncordee.layout({call})", channel)
+    assert (fact.place, bool(fact.refused)) == ({}, True)
     assert "cordee.layout" in words
     assert "DeviceMesh" in words
 
 
 def test_integers_of_numpy_are_integers(channel):
-    events, _ = said("import cordee, numpy\ncordee.layout(dp=(numpy.int64(1), numpy.int32(2)))", channel)
-    assert events[0]["cordee/place/dp/size"] == 2
+    facts, _ = said("import cordee, numpy\ncordee.layout(dp=(numpy.int64(1), numpy.int32(2)))", channel)
+    assert facts[0].sizes == {"dp": 2}
 
 
 @pytest.mark.parametrize("how", ["call", "hook"])
@@ -111,9 +116,9 @@ def test_a_device_mesh_tells_the_coordinate_of_each_of_four_ranks(tmp_path, how)
         create_channel(tmp_path / f"1-{rank}.channel")
     done = subprocess.run([sys.executable, "-c", MESH, str(tmp_path), how], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = [ChannelReader(tmp_path / f"1-{rank}.channel").read()[0][-1][3] for rank in range(4)]
-    assert [(event["cordee/place/dp"], event["cordee/place/tp"]) for event in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert all(event["cordee/place/dp/size"] == 2 and "cordee/placed_by/mesh" in event for event in found)
+    found = [facts_in(tmp_path / f"1-{rank}.channel")[-1] for rank in range(4)]
+    assert [(fact.place["dp"], fact.place["tp"]) for fact in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(fact.sizes["dp"] == 2 and fact.source == "mesh" for fact in found)
 
 
 def test_megatrons_arguments_place_a_rank_by_its_rank_order(channel):
@@ -122,13 +127,8 @@ def test_megatrons_arguments_place_a_rank_by_its_rank_order(channel):
         "class args: tensor_model_parallel_size, pipeline_model_parallel_size, rank, world_size = 2, 4, 9, 16\n"
         "cordee.layout(args)"
     )
-    (event,), _ = said(program, channel)
-    assert {name: value for name, value in event.items() if not name.endswith("/size")} == {
-        "cordee/placed_by/megatron": 1,
-        "cordee/place/tp": 1,
-        "cordee/place/dp": 0,
-        "cordee/place/pp": 2,
-    }
+    (fact,), _ = said(program, channel)
+    assert (fact.place, fact.source) == ({"tp": 1, "dp": 0, "pp": 2}, "megatron")
 
 
 def test_megatrons_state_is_asked_for_what_it_knows(channel):
@@ -145,14 +145,7 @@ def test_megatrons_state_is_asked_for_what_it_knows(channel):
         "    get_context_parallel_world_size = staticmethod(lambda: 1)\n"
         "cordee.layout(state)"
     )
-    (event,), _ = said(program, channel)
-    assert sorted(event) == [
-        "cordee/place/dp",
-        "cordee/place/dp/size",
-        "cordee/place/tp",
-        "cordee/place/tp/size",
-        "cordee/placed_by/megatron",
-    ]
+    assert said(program, channel)[0] == [LayoutFact({"tp": 1, "dp": 3}, {"tp": 2, "dp": 4}, "megatron")]
 
 
 MEGATRON = """
@@ -190,8 +183,8 @@ def test_megatrons_groups_are_asked_once_they_are_made_unless_the_script_told_it
     package.mkdir(parents=True)
     (package / "parallel_state.py").write_text(MEGATRON)
     path = os.pathsep.join([str(tmp_path / "packages"), os.environ.get("PYTHONPATH", "")])
-    (event,), words = said(HOOKED.format(before=before), channel, PYTHONPATH=path)
-    assert event["cordee/place/tp"] == tensor
+    (fact,), words = said(HOOKED.format(before=before), channel, PYTHONPATH=path)
+    assert fact.place["tp"] == tensor
     assert words == ""
 
 

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from cordee.client.layout import encoded
+from cordee.client.layout import layout_fact
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_facts
-from cordee.telemetry.node.places import split_places
+from cordee.telemetry.node.places import place_record
 from cordee.telemetry.store.placement import placement, placement_findings, sizes_of
 from cordee.telemetry.store.reader import open_run
 from cordee.telemetry.store.seal import seal
@@ -16,7 +16,7 @@ from cordee.telemetry.store.seal import seal
 
 def say(known, node, rank, attempt, **dimensions):
     pairs = {name: value if isinstance(value, tuple) else (value, None) for name, value in dimensions.items()}
-    _, record = split_places(node, rank, attempt, [(0, 1_700_000_000.0, None, encoded(pairs, "call"))])
+    record = place_record(node, rank, attempt, [(1_700_000_000.0, layout_fact(pairs, "call"))])
     writer = BlockLogWriter(known.telemetry, 1)
     writer.append(record)
     assert writer.close()

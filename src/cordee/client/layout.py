@@ -8,14 +8,13 @@ from typing import Any, Optional
 
 from cordee.client import megatron
 from cordee.client import rank as _rank
-from cordee.client.log import log
-from cordee.wire.channel import PLACE, PLACED_BY
+from cordee.wire.facts import LayoutFact
 
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,31}$")
 _MOST_DIMENSIONS = 8
 _ACCEPTED = "indices by name (dp=3, tp=1), or (index, size); a torch DeviceMesh; Megatron's args or megatron.core.parallel_state"
 
-_said: Optional[dict[str, float]] = None
+_said: Optional[LayoutFact] = None
 _called = False
 _dimensions = 0
 
@@ -35,11 +34,11 @@ def layout(where: Any = None, /, **dimensions: Any) -> None:
     _called = True
     try:
         found, source = _coordinates(where, dimensions)
-        numbers = encoded(found, source)
+        fact = layout_fact(found, source)
     except Exception as error:
         _rank.tell_once(f"cordee.layout: {error}; accepted are {_ACCEPTED}; this rank's place is not recorded")
-        numbers = {f"{PLACE}refused": 1.0}
-    say(numbers)
+        fact = LayoutFact(refused="cordee.layout was called with what it does not understand")
+    say(fact)
 
 
 place = layout  # its name in scripts of before
@@ -55,11 +54,11 @@ def mesh_made(mesh: Any) -> None:
         names = mesh.mesh_dim_names
         if _called or not names or len(names) <= _dimensions or mesh.size() != int(os.environ.get("WORLD_SIZE", "1")):
             return
-        numbers = encoded(mesh_coordinates(mesh), "mesh")
+        fact = layout_fact(mesh_coordinates(mesh), "mesh")
     except Exception:
         return
     _dimensions = len(names)
-    say(numbers)
+    say(fact)
 
 
 def state_made(state: Any) -> None:
@@ -67,35 +66,33 @@ def state_made(state: Any) -> None:
     try:
         found = megatron.coordinates_of_state(state)
         if found and not _called:
-            say(encoded(found, "megatron"))
+            say(layout_fact(found, "megatron"))
     except Exception:
         return
 
 
-def say(numbers: dict[str, float]) -> None:
-    """Record a place as `encoded` has it, unless it was the last that was said."""
+def say(fact: LayoutFact) -> None:
+    """Record a place, unless it was the last that was said."""
     global _said
-    if numbers != _said:
-        _said = numbers
-        log(None, **numbers)
+    if fact != _said:
+        _said = fact
+        _rank.tell_fact("cordee.layout", fact)
 
 
-def encoded(found: megatron.Coordinates, source: str) -> dict[str, float]:
-    """Return a place as numbers by reserved names: what travels in the channel.
+def layout_fact(found: megatron.Coordinates, source: str) -> LayoutFact:
+    """Return a place as it travels in the channel.
 
     Raises:
         ValueError: a name or a number is not one.
     """
     if not 0 < len(found) <= _MOST_DIMENSIONS:
         raise ValueError(f"{len(found)} dimensions were given, 1 to {_MOST_DIMENSIONS} are kept")
-    numbers: dict[str, float] = {f"{PLACED_BY}{source}": 1.0}
-    for name, (index, size) in found.items():
+    for name in found:
         if not _NAME.match(name):
             raise ValueError(f"{name!r} is no name of a dimension")
-        numbers[f"{PLACE}{name}"] = float(_whole(index, name))
-        if size is not None:
-            numbers[f"{PLACE}{name}/size"] = float(_whole(size, name))
-    return numbers
+    place = {name: _whole(index, name) for name, (index, _) in found.items()}
+    sizes = {name: _whole(size, name) for name, (_, size) in found.items() if size is not None}
+    return LayoutFact(place, sizes, source)
 
 
 def mesh_coordinates(mesh: Any) -> megatron.Coordinates:

@@ -6,7 +6,6 @@ from typing import Any, Mapping
 
 from cordee.client import rank as _rank
 
-_CONTENDED_S = 0.05
 _STEPS = 1 << 63
 _ACCEPTED = 'cordee.log(step=step, loss=loss) or cordee.log({"loss": loss}, step=step)'
 
@@ -35,7 +34,7 @@ def log(*given: Any, step: Any = None, **values: Any) -> None:
         if writer is None:
             return
     guard = _rank.guard
-    if not guard.acquire(False) and not guard.acquire(timeout=_CONTENDED_S):
+    if not guard.acquire(False) and not guard.acquire(timeout=_rank.CONTENDED_S):
         writer.drop()  # only a signal handler that interrupted this function in its own thread comes here
         return
     try:

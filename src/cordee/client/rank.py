@@ -9,6 +9,9 @@ import warnings
 from typing import Optional
 
 from cordee.wire.channel import ChannelWriter
+from cordee.wire.facts import ChannelFact
+
+CONTENDED_S = 0.05
 
 writer: Optional[ChannelWriter] = None
 opened = False
@@ -43,6 +46,24 @@ def _open() -> Optional[ChannelWriter]:
 def is_split() -> bool:
     """Return whether an elastic launcher made several workers of this rank; only the first has the channel."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("LOCAL_WORLD_SIZE", "1") != "1"
+
+
+def tell_fact(what: str, fact: ChannelFact) -> None:
+    """Have the run record a fact; never raises, and does nothing outside a run.
+
+    Args:
+        what: the call that tells it, for a warning in a process that was forked from a rank.
+    """
+    target = open_writer()
+    if target is None:
+        tell_if_forked(what)
+    elif guard.acquire(timeout=CONTENDED_S):
+        try:
+            target.tell(fact)
+        finally:
+            guard.release()
+    else:
+        target.drop()  # a signal handler that interrupted cordee.log in its own thread
 
 
 def tell_if_forked(what: str) -> None:

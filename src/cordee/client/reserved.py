@@ -4,4 +4,3 @@ from __future__ import annotations
 
 CHECKPOINT_SECONDS, CHECKPOINT_BYTES = "cordee/checkpoint_seconds", "cordee/checkpoint_bytes"
 CHECKPOINT_BLOCKING = "cordee/checkpoint_blocking"
-CHECKPOINT_DAMAGED = "cordee/checkpoint_damaged"

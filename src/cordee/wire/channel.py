@@ -9,13 +9,14 @@ trust what a stray pointer, or another core's order of stores, may have put ther
 from __future__ import annotations
 
 import fcntl
-import json
 import mmap
 import os
 import struct
 import time
 import zlib
 from typing import Any, Mapping, Optional, Union
+
+from cordee.wire.facts import ChannelFact, decode_fact, encode_fact
 
 MAGIC = int.from_bytes(b"cordee\r\n", "little")
 VERSION = 1
@@ -32,7 +33,6 @@ _TAIL, _STOP_REQUESTED, _STOP_STEP = 24, 25, 26
 FLAG_ATTACHED, FLAG_STOPPING = 1, 2
 
 RESERVED = "cordee/"  # names that are Cordée's own
-PLACE, PLACED_BY = "cordee/place/", "cordee/placed_by/"
 _RECORD_MAGIC = 0xC0DE
 _PREFIX = struct.Struct("<HHI")  # magic, length in 8-byte units, CRC-32 of all that follows
 _HEAD_OF_BODY = struct.Struct("<dqQ")  # UTC time, step, number of values
@@ -197,9 +197,9 @@ class ChannelWriter(_Mapping):
             self.words[_STEP] = step + 1
         return True
 
-    def declare(self, document: Mapping[str, Any]) -> bool:
-        """Append what is known of metrics, as JSON that `ChannelReader.declared` collects; False when the ring is full."""
-        text = json.dumps(document, separators=(",", ":")).encode()
+    def tell(self, fact: ChannelFact) -> bool:
+        """Append a fact, which `ChannelReader.told` collects; False when the ring is full."""
+        text = encode_fact(fact)
         length = _SMALLEST + len(text)
         return self.write(None, {}, (_HEAD_OF_BODY.pack, text + b" " * (-length % 8), length + -length % 8))
 
@@ -251,7 +251,7 @@ class ChannelReader(_Mapping):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.damaged_bytes = 0
-        self._declared: list[dict[str, Any]] = []
+        self._told: list[tuple[float, ChannelFact]] = []
         self._damaged_since: Optional[float] = None
         head, tail = self.words[_HEAD], self.words[_TAIL]
         sane = head % 8 == 0 and tail % 8 == 0 and 0 <= head - tail <= RING_BYTES
@@ -283,9 +283,9 @@ class ChannelReader(_Mapping):
             available -= length
         return events, self.cursor
 
-    def declared(self) -> list[dict[str, Any]]:
-        """Return what was declared between the events that were read since the last call."""
-        news, self._declared = self._declared, []
+    def told(self) -> list[tuple[float, ChannelFact]]:
+        """Return the facts, each with its UTC seconds, that stood between the events that were read since the last call."""
+        news, self._told = self._told, []
         return news
 
     def acknowledge(self, cursor: int) -> None:
@@ -354,7 +354,7 @@ class ChannelReader(_Mapping):
         return available if 0 <= available <= RING_BYTES and available % 8 == 0 else 0
 
     def _event(self, offset: int, available: int) -> Optional[tuple[Optional[Event], int]]:
-        """Return the event at an offset and its length, None for one that is a declaration; None where nothing is."""
+        """Return the event at an offset and its length, None for one that is a fact; None where nothing is."""
         magic, units, checksum = _PREFIX.unpack(self._bytes(offset, _PREFIX.size))
         length = units << 3
         if magic != _RECORD_MAGIC or not _SMALLEST <= length <= available:
@@ -367,19 +367,13 @@ class ChannelReader(_Mapping):
         if names_at > len(body):
             return None
         if count == 0 and names_at < len(body):
-            self._declare(body[names_at:])
+            fact = decode_fact(body[names_at:])
+            if fact is not None:
+                self._told.append((moment, fact))
             return None, length
         numbers = struct.unpack_from(f"<{count}d", body, _HEAD_OF_BODY.size)
         names = body[names_at:].decode("utf-8", "replace").split("\0")
         return (offset, moment, None if step == _NO_STEP else step, dict(zip(names, numbers))), length
-
-    def _declare(self, text: bytes) -> None:
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(document, dict):
-            self._declared.append(document)
 
     def _skip(self, available: int) -> int:
         """Return how far the next event is, 0 to try here again later: stores of another core may still arrive."""

@@ -13,6 +13,7 @@ import pytest
 
 from cordee.job.submit.bundle import write_node_zip
 from cordee.wire.channel import ChannelReader, create_channel
+from cordee.wire.facts import SourceFact
 
 Rank = Callable[..., "Outcome"]
 
@@ -22,7 +23,7 @@ class Outcome:
 
     Attributes:
         values: `(step, values)` of each event.
-        declared: what is known of metrics.
+        declared: what was said of metrics.
     """
 
     def __init__(self, done: subprocess.CompletedProcess[str], channel: Path) -> None:
@@ -30,12 +31,12 @@ class Outcome:
         reader = ChannelReader(channel)
         events, _ = reader.read(100_000)
         self.values = [(event[2], event[3]) for event in events]
-        self.declared = reader.declared()
+        self.declared = [fact for _, fact in reader.told() if isinstance(fact, SourceFact)]
         self.step, self.dropped, self.attached = reader.step, reader.dropped, reader.attached
 
     @property
     def sources(self) -> dict[str, str]:
-        return {one["name"]: one["source"] for one in self.declared if "also" not in one}
+        return {one.name: one.source for one in self.declared if not one.also}
 
 
 @pytest.fixture(scope="session")

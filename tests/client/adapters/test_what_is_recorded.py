@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cordee.wire.facts import SourceFact
+
 from .conftest import Outcome, Rank
 
 LIBRARIES = {
@@ -60,9 +62,9 @@ def test_a_name_has_one_source_and_the_other_is_told(script) -> None:
     done = script("wandb.log({'loss': 1}, step=1)\nboard.add_scalar('loss', 1, 1)\nboard.add_scalar('lr', 2, 1)")
     assert done.values == [(1, {"loss": 1.0}), (1, {"lr": 2.0})]
     assert done.declared == [
-        {"name": "loss", "source": "wandb"},
-        {"name": "loss", "source": "wandb", "also": "tensorboard"},
-        {"name": "lr", "source": "tensorboard"},
+        SourceFact("loss", "wandb"),
+        SourceFact("loss", "wandb", "tensorboard"),
+        SourceFact("lr", "tensorboard"),
     ]
 
 
@@ -78,7 +80,7 @@ def test_what_the_script_says_itself_is_kept_before_what_it_gives_to_a_library(s
         (2, {"acc": 2.0}),
         (2, {"loss": 2.0}),
     ]
-    assert {"name": "loss", "source": "cordee.log", "also": "wandb"} in done.declared
+    assert SourceFact("loss", "cordee.log", "wandb") in done.declared
 
 
 def test_a_library_that_counts_its_own_calls_says_nothing_of_progress(script) -> None:
@@ -123,7 +125,7 @@ def test_names_that_are_no_names_are_bounded_and_kept_apart(script) -> None:
     assert rest == ["nul\ufffdbyte", "<b>\x1b[1m"]
     assert list(values.values()) == [1.0, 2.0, 3.0, 4.0]
     assert own == {"own\ufffd": 5.0, "next": 6.0}
-    assert [one["name"] for one in done.declared] == [first, second, *rest]
+    assert [one.name for one in done.declared] == [first, second, *rest]
 
 
 def test_every_way_to_write_is_recorded_with_its_step(script) -> None:

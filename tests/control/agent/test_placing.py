@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from cordee.client.layout import encoded
+from cordee.client.layout import layout_fact
 from cordee.control.agent.ranks.layout import places_of_command
 from cordee.control.world import AttemptWorld
 from cordee.telemetry.node.blocklog import FACTS, decode_json, iter_records
-from cordee.telemetry.node.places import split_places
+from cordee.telemetry.node.places import place_record
+from cordee.wire.facts import LayoutFact, SourceFact
 
-PLACE = encoded({"dp": (3, 8), "tp": (1, None)}, "mesh")
+PLACE = layout_fact({"dp": (3, 8), "tp": (1, None)}, "mesh")
 
 
 def devices(record):
@@ -22,10 +23,8 @@ def world(ranks_per_node=4, nodes=2):
     return AttemptWorld(2, names, names, ranks_per_node, "n1", 1, "n0", 1, 2)
 
 
-def test_a_place_becomes_facts_of_the_rank_and_other_events_stay():
-    logged = (0, 10.0, 4, {"loss": 1.0})
-    kept, record = split_places("n1", 7, 2, [logged, (64, 11.0, None, PLACE), (128, 12.0, None, {"free": 1.0})])
-    assert kept == [logged, (128, 12.0, None, {"free": 1.0})]
+def test_a_place_becomes_facts_of_the_rank_and_other_facts_do_not():
+    record = place_record("n1", 7, 2, [(10.0, SourceFact("loss", "wandb")), (11.0, PLACE)])
     assert devices(record) == {
         "7": {
             "place": {"dp": 3, "tp": 1},
@@ -37,22 +36,18 @@ def test_a_place_becomes_facts_of_the_rank_and_other_events_stay():
     }
 
 
-def test_without_places_events_are_passed_on_as_they_are():
-    events = [(0, 10.0, 4, {"loss": 1.0}), (64, 11.0, None, {})]
-    assert split_places("n1", 7, 2, events) == (events, b"")
+def test_without_places_there_is_no_record():
+    assert place_record("n1", 7, 2, [(10.0, SourceFact("loss", "wandb"))]) == b""
 
 
-def test_the_last_place_counts_and_numbers_that_are_none_are_left_out():
-    later = {"cordee/place/dp": float("nan"), "cordee/place/tp": 1e300, "cordee/place/pp": 2.0}
-    _, record = split_places("n1", 7, 2, [(0, 10.0, None, PLACE), (64, 11.0, None, later)])
-    assert devices(record)["7"]["place"] == {"pp": 2}
-    assert devices(record)["7"]["sizes"] == {}
+def test_the_last_place_counts():
+    record = place_record("n1", 7, 2, [(10.0, PLACE), (11.0, LayoutFact({"pp": 2}))])
+    assert (devices(record)["7"]["place"], devices(record)["7"]["sizes"]) == ({"pp": 2}, {})
 
 
 def test_a_refused_call_is_a_fact_too():
-    _, record = split_places("n1", 7, 2, [(0, 10.0, None, {"cordee/place/refused": 1.0})])
-    assert devices(record)["7"]["place"] == {}
-    assert "does not understand" in devices(record)["7"]["place_refused"]
+    record = place_record("n1", 7, 2, [(10.0, LayoutFact(refused="it was not understood"))])
+    assert (devices(record)["7"]["place"], devices(record)["7"]["place_refused"]) == ({}, "it was not understood")
 
 
 def test_megatrons_command_line_places_the_ranks_of_this_node():

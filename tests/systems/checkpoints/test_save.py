@@ -303,7 +303,7 @@ def test_a_flipped_bit_is_named_and_told_to_the_run_and_the_one_before_is_restor
         assert of_run("a-1", tmp_path / "saved")[2].restore() == 2
     reader = ChannelReader(tmp_path / "1-0.channel")
     reader.read()
-    ((text,),) = [list(document.values()) for document in reader.declared()]
+    ((_, (text,)),) = reader.told()
     assert f"{newest} is not used: ValueError: __0_0.distcp is damaged" in text
     assert "step 1 was restored from" in text
     client_rank.writer.close()

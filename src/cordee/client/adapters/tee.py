@@ -13,8 +13,8 @@ from typing import Any, Mapping, Optional
 
 from cordee.client import rank as _rank
 from cordee.wire.channel import ChannelWriter, Shape, bounded_name, shape_of
+from cordee.wire.facts import SourceFact
 
-_CONTENDED_S = 0.05
 _MOST_SHAPES = 1024
 _MOST_NAMES = 2000
 _MOST_DEPTH = 4
@@ -56,7 +56,7 @@ class Tee:
             if writer is None:
                 return
         guard = _rank.guard
-        if not guard.acquire(False) and not guard.acquire(timeout=_CONTENDED_S):
+        if not guard.acquire(False) and not guard.acquire(timeout=_rank.CONTENDED_S):
             writer.drop()
             return
         try:
@@ -114,10 +114,10 @@ class Tee:
             owner = self._source
             if len(_owners) < _MOST_NAMES:
                 _owners[name] = owner
-        what = "source" if owner == self._source else "also"
-        known = (what, name) in self._declared or len(self._declared) >= _MOST_NAMES
-        if not known and writer.declare({"name": bounded_name(name), "source": owner, what: self._source}):
-            self._declared.add((what, name))
+        also = "" if owner == self._source else self._source
+        known = (also, name) in self._declared or len(self._declared) >= _MOST_NAMES
+        if not known and writer.tell(SourceFact(bounded_name(name), owner, also)):
+            self._declared.add((also, name))
         return owner == self._source
 
 

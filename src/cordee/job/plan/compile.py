@@ -27,12 +27,13 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     checkpoint: model.CheckpointPolicy = systems.parts["checkpoint"]
     placement = place(job.need, cluster)
     request = request_of(loaded, placement)
+    segment = segments(job.need.time, checkpoint.grace_s, placement, cluster.requeue)
     step = model.Step(
         name="main",
         request=request,
         tasks=tasks_of(loaded, request, systems.env),
         restart=model.RestartPolicy(retries=job.restart.retries, backoff_s=job.restart.backoff),
-        segment=segments(job.need.time, checkpoint.grace_s, placement, cluster.requeue),
+        segment=segment,
         **systems.parts,
     )
     plan = model.Plan(

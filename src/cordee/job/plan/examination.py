@@ -1,4 +1,4 @@
-"""The port by which a plan asks systems: what they bring, their part of the plan, and what they find."""
+"""The port by which a plan asks systems: their part of the plan, what ranks must see, and what they find."""
 
 from __future__ import annotations
 
@@ -28,37 +28,43 @@ class ShownPaths(NamedTuple):
 
 
 class Contribution(NamedTuple):
-    """What a system brings to every rank: paths to see, variables, and what was found on the way."""
+    """What a system brings to a plan.
 
+    Attributes:
+        part: its part of the plan; None: none.
+        findings: what is to be said about that.
+        shown: paths that every rank must see.
+        env: variables that every rank must find set.
+    """
+
+    part: Any = None
+    findings: Sequence[Finding] = ()
     shown: tuple[ShownPaths, ...] = ()
     env: Mapping[str, str] = {}
-    findings: Sequence[Finding] = ()
 
 
 class Examination:
-    """One system's examination of one job. A plan makes it once, calls `contribute` of all systems, then `part` of all, then
-    `judge` of all, each once and in the order of the registry. Nothing is written; a finding of severity `error` stops the job.
+    """One system's examination of one job. A plan makes it once, calls `contribute` of all systems, then `judge` of all, each once
+    and in the order of the registry. Nothing is written; a finding of severity `error` stops the job.
 
     Attributes:
-        field: of the plan's step that `part` fills; empty: it stands under the system's name in `systems` there.
+        field: of the plan's step that its part fills; empty: it stands under the system's name in `systems` there.
+        last: whether it contributes after all others, since it needs what they show.
     """
 
     field = ""
+    last = False
 
     def __init__(self, loaded: LoadedJob, run_folder: Path) -> None:
         self.loaded, self.run_folder = loaded, run_folder
 
-    def contribute(self) -> Contribution:
-        """Return what ranks must see and find set, whatever other systems do."""
-        return Contribution()
-
-    def part(self, shown: Sequence[ShownPaths]) -> tuple[Any, list[Finding]]:
-        """Return the system's part of the plan (None: none) and what is to be said about it.
+    def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
+        """Return the system's part of the plan, and what ranks must see and find set.
 
         Args:
-            shown: what all systems contributed.
+            shown: what the systems before it show.
         """
-        return None, []
+        return Contribution()
 
     def judge(self, plan: Plan) -> list[Finding]:
         """Return what is to be said about the whole plan."""
@@ -66,7 +72,7 @@ class Examination:
 
 
 class Examinations:
-    """The systems that a job is about, asked one after the other: what each contributes, then its part; at the end, its judgement.
+    """The systems that a job is about, each asked twice: what it contributes, and at the end for its judgement.
 
     Attributes:
         env: the variables that they set for every rank.
@@ -78,19 +84,20 @@ class Examinations:
         asked: list[tuple[System, Examination]] = [
             (system, load(system.examine)(loaded, run_folder)) for system in loaded.systems if system.examine
         ]
-        brought = [examination.contribute() for _, examination in asked]
-        shown = tuple(shown for one in brought for shown in one.shown)
-        self.env = {name: value for one in brought for name, value in one.env.items()}
-        self.findings = [finding for one in brought for finding in one.findings]
-        others: dict[str, Any] = {}
-        self.parts: dict[str, Any] = {"systems": others}
+        brought: dict[str, Contribution] = {}
+        shown: tuple[ShownPaths, ...] = ()
+        for system, examination in sorted(asked, key=lambda one: one[1].last):
+            brought[system.name] = examination.contribute(shown)
+            shown += brought[system.name].shown
+        self.env = {name: value for system, _ in asked for name, value in brought[system.name].env.items()}
+        self.findings = [finding for system, _ in asked for finding in brought[system.name].findings]
+        self.parts: dict[str, Any] = {"systems": {}}
         for system, examination in asked:
-            part, findings = examination.part(shown)
-            self.findings += findings
+            part = brought[system.name].part
             if examination.field:
                 self.parts[examination.field] = part
             elif part is not None:
-                others[system.name] = part
+                self.parts["systems"][system.name] = part
         self._asked = [examination for _, examination in asked]
 
     def judged(self, plan: Plan) -> list[Finding]:

@@ -57,12 +57,12 @@ def tasks_of(loaded: LoadedJob, request: model.Request, env: Mapping[str, str]) 
     return model.Tasks(
         argv=job.run,
         env={**job.env, **env},
-        path_prepend=() if job.environment else tuple(interpreter_path({**os.environ, **job.env})),
         launch=job.launch,
         setup=job.setup,
         mpi=job.slurm.mpi,
         bind=_bind(loaded, request),
         untold=_untold(loaded, request),
+        path_prepend=() if job.environment else tuple(interpreter_path({**os.environ, **job.env})),
     )
 
 

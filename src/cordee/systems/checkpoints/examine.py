@@ -13,7 +13,7 @@ from cordee.core.units import format_duration
 from cordee.job.document import EXISTING, FRESH, SELF, CheckpointTable
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
-from cordee.job.plan.examination import Examination, ShownPaths
+from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.model import Plan
 from cordee.job.scripts import Script, read_script, script_of
 from cordee.runs.checkpoint import Checkpoint as Found
@@ -27,9 +27,9 @@ class CheckpointExamination(Examination):
 
     field = "checkpoint"
 
-    def part(self, shown: Sequence[ShownPaths]) -> tuple[model.CheckpointPolicy, list[Finding]]:
+    def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
         """Return where checkpoints lie."""
-        return plan_checkpoint(self.loaded.job.checkpoint, self.loaded.folder, self.run_folder), []
+        return Contribution(plan_checkpoint(self.loaded.job.checkpoint, self.loaded.folder, self.run_folder))
 
     def judge(self, plan: Plan) -> list[Finding]:
         """Say what a restart would do."""

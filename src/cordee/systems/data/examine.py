@@ -37,21 +37,11 @@ class DataExamination(Examination):
 
     field = "data"
 
-    def __init__(self, loaded: LoadedJob, run_folder: Path) -> None:
-        super().__init__(loaded, run_folder)
-        self._planned: tuple[model.DataSet, ...] = ()
-
-    def contribute(self) -> Contribution:
+    def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
         """Bring each data set's place into a variable, and before the eyes of ranks in a container."""
-        self._planned, findings = plan_data(self.loaded)
-        shown: tuple[ShownPaths, ...] = ()
-        if self.loaded.job.environment:
-            shown = tuple(shown_of(one) for one in self._planned)
-        return Contribution(shown, {one.variable: one.place for one in self._planned}, findings)
-
-    def part(self, shown: Sequence[ShownPaths]) -> tuple[tuple[model.DataSet, ...], list[Finding]]:
-        """Return the data sets as they were found."""
-        return self._planned, []
+        planned, findings = plan_data(self.loaded)
+        places = tuple(shown_of(one) for one in planned) if self.loaded.job.environment else ()
+        return Contribution(planned, findings, places, {one.variable: one.place for one in planned})
 
 
 def shown_of(data: model.DataSet) -> ShownPaths:

@@ -36,21 +36,21 @@ class EnvironmentExamination(Examination):
     """What the ranks run in."""
 
     field = "environment"
+    last = True
 
-    def contribute(self) -> Contribution:
+    def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
+        """Return the environment, None where it cannot be had, with mounts of what systems show."""
+        part, findings = plan_environment(self.loaded, self.run_folder, shown=shown)
+        return Contribution(part, findings, env=self._unsaid())
+
+    def _unsaid(self) -> dict[str, str]:
         """Return the EDF's variables where the site enters it by options that cannot say them: the job's own go before."""
         site = self.loaded.cluster.environment
         if site.engine != STEP_ENGINE or "{file}" in site.step_option:
-            return Contribution()
+            return {}
         resolved, _ = _resolved(self.loaded, os.environ)
         given = resolved.environment.env if resolved else {}
-        return Contribution(
-            env={name: value for name, value in given.items() if value and name not in self.loaded.job.env}
-        )
-
-    def part(self, shown: Sequence[ShownPaths]) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
-        """Return the environment, None where it cannot be had."""
-        return plan_environment(self.loaded, self.run_folder, shown=shown)
+        return {name: value for name, value in given.items() if value and name not in self.loaded.job.env}
 
 
 def plan_environment(

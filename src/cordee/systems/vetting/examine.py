@@ -17,18 +17,7 @@ class VettingExamination(Examination):
 
     field = "vet"
 
-    def contribute(self) -> Contribution:
-        """Say that nothing is kept of a vetting without a protocol."""
-        vet = self.loaded.job.vet
-        if vet.protocol is not None or not vet.history:
-            return Contribution()
-        file, line = self.loaded.place("vet", "history")
-        text = "vet.history keeps the results of a protocol, and there is none"
-        what = 'add protocol = "quick", or remove history'
-        found = Finding(text, "warn", "no-meaning", file=file, line=line, given=vet.history, next=what)
-        return Contribution(findings=(found,))
-
-    def part(self, shown: Sequence[ShownPaths]) -> tuple[model.VetPolicy, list[Finding]]:
+    def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
         """Return what is looked at, a protocol with all that it takes from the site."""
         vet, protocol = self.loaded.job.vet, self.loaded.read.get("vetting")
         policy = model.VetPolicy(
@@ -40,7 +29,17 @@ class VettingExamination(Examination):
             deadline_s=vet.deadline,
             protocol=protocol.resolved() if protocol else None,
         )
-        return policy, []
+        return Contribution(policy, self._history_without_protocol())
+
+    def _history_without_protocol(self) -> list[Finding]:
+        """Say that nothing is kept of a vetting without a protocol."""
+        vet = self.loaded.job.vet
+        if vet.protocol is not None or not vet.history:
+            return []
+        file, line = self.loaded.place("vet", "history")
+        text = "vet.history keeps the results of a protocol, and there is none"
+        what = 'add protocol = "quick", or remove history'
+        return [Finding(text, "warn", "no-meaning", file=file, line=line, given=vet.history, next=what)]
 
 
 def keep_protocol(folder: RunFolder, loaded: LoadedJob, plan: model.Plan) -> tuple[str, ...]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable
 
 from cordee.telemetry.node.samplers.device_facts import DeviceFacts
+from cordee.wire.facts import SourceFact
 
 GROUP = "logged"
 MOST_NAMES = 2000
 
 
 class LoggedNames:
-    """What has been declared of metrics on one node; `cordee.log` declares none.
+    """What ranks said of the metrics of one node; `cordee.log` says nothing of them.
 
     Args:
         node: the node's name.
@@ -23,19 +24,18 @@ class LoggedNames:
         self._known: dict[str, dict[str, Any]] = {}
         self._changed = False
 
-    def declared(self, documents: Iterable[Mapping[str, Any]]) -> None:
-        """Take declarations: `name`, its `source`, `also` another whose values were left out, and the `unit`."""
-        for document in documents:
-            name = str(document.get("name", ""))
-            if name not in self._known and len(self._known) >= MOST_NAMES:
+    def take(self, facts: Iterable[SourceFact]) -> None:
+        """Take what was said of metrics."""
+        for fact in facts:
+            if fact.name not in self._known and len(self._known) >= MOST_NAMES:
                 continue
-            known = self._known.setdefault(name, {})
+            known = self._known.setdefault(fact.name, {})
             before = dict(known)
-            for key, given in (("sources", document.get("source")), ("also", document.get("also"))):
+            for key, given in (("sources", fact.source), ("also", fact.also)):
                 if given:
-                    known[key] = sorted({*known.get(key, ()), str(given)})
-            if document.get("unit"):
-                known["unit"] = str(document["unit"])
+                    known[key] = sorted({*known.get(key, ()), given})
+            if fact.unit:
+                known["unit"] = fact.unit
             self._changed = self._changed or known != before
 
     def news(self) -> bytes:

@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping
 
 from cordee.telemetry.node.blocklog import encode_facts
-from cordee.wire.channel import PLACE, PLACED_BY, Event
-
-_REFUSED = f"{PLACE}refused"
+from cordee.wire.facts import ChannelFact, LayoutFact
 
 
-def split_places(node: str, rank: int, attempt: int, events: list[Event]) -> tuple[list[Event], bytes]:
-    """Return the events without those of `cordee.layout`, and those as a FACTS record, empty when there are none."""
-    said = [event for event in events if _is_place(event)]
+def place_record(node: str, rank: int, attempt: int, told: Iterable[tuple[float, ChannelFact]]) -> bytes:
+    """Return the last place among the facts that a rank told as a FACTS record, empty where there is none."""
+    said = [(moment, fact) for moment, fact in told if isinstance(fact, LayoutFact)]
     if not said:
-        return events, b""
-    kept = [event for event in events if not _is_place(event)]
-    _, moment, _, numbers = said[-1]
-    return kept, encode_facts(node, "rank", moment, {str(rank): _decoded(numbers, attempt)}, {})
-
-
-def _is_place(event: Event) -> bool:
-    return event[2] is None and next(iter(event[3]), "").startswith((PLACE, PLACED_BY))
-
-
-def _decoded(numbers: Mapping[str, float], attempt: int) -> dict[str, Any]:
-    place: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    source = "call"
-    for name, number in numbers.items():
-        if not abs(number) < 1 << 53:
-            continue
-        _, _, words = name.partition(PLACE)
-        if name.startswith(PLACED_BY):
-            source = name[len(PLACED_BY) :]
-        elif words.endswith("/size"):
-            sizes[words[: -len("/size")]] = int(number)
-        elif words and name != _REFUSED:
-            place[words] = int(number)
-    refused = "cordee.layout was called with what it does not understand" if _REFUSED in numbers else ""
-    return place_fact(place, sizes, attempt, source, refused)
+        return b""
+    moment, fact = said[-1]
+    about = place_fact(fact.place, fact.sizes, attempt, fact.source, fact.refused)
+    return encode_facts(node, "rank", moment, {str(rank): about}, {})
 
 
 def place_fact(
-    place: dict[str, int], sizes: dict[str, int], attempt: int, source: str, refused: str = ""
+    place: Mapping[str, int], sizes: Mapping[str, int], attempt: int, source: str, refused: str = ""
 ) -> dict[str, Any]:
     """Return where a rank stands as a fact of it."""
     return {
-        "place": place,
-        "sizes": sizes,
+        "place": dict(place),
+        "sizes": dict(sizes),
         "place_attempt": attempt,
         "place_source": source,
         "place_refused": refused,

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
 from cordee.job.findings import JobFindings
-from cordee.job.plan.examination import Examination, ShownPaths
+from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.model import Plan
 
 
 class WindowExamination(Examination):
     """Whether the job fits."""
 
-    def part(self, shown: Sequence[ShownPaths]) -> tuple[dict[str, Any], list[Finding]]:
-        return {"open_s": self.loaded.job.window.open}, []
+    def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
+        return Contribution({"open_s": self.loaded.job.window.open})
 
     def judge(self, plan: Plan) -> list[Finding]:
         saying, wanted = JobFindings(self.loaded), plan.step.request.time_s

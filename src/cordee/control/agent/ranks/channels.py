@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Callable, Optional
 
-from cordee.client.reserved import CHECKPOINT_DAMAGED
 from cordee.control.agent.ranks.data_positions import DataPositions
 from cordee.core.errors import CordeeError
 from cordee.core.units import format_size
@@ -16,8 +15,9 @@ from cordee.runs.folder import say
 from cordee.telemetry.node.blocklog import encode_events
 from cordee.telemetry.node.logged_names import LoggedNames
 from cordee.telemetry.node.name_cap import NameCap
-from cordee.telemetry.node.places import split_places
+from cordee.telemetry.node.places import place_record
 from cordee.wire.channel import CHANNEL_BYTES, ChannelReader, create_channel
+from cordee.wire.facts import DamageFact, SourceFact
 
 _EVENTS_PER_READ = 5000
 # Of the rings, in one call of `read`. A byte there becomes at most six in the record, one event is at most 0.5 MiB:
@@ -161,19 +161,16 @@ class RankChannels:
             dropped = reader.dropped
             news = dropped - self._reported_drops.get((attempt, rank), 0)
             self.data.take(attempt, rank, events)
-            events, places = split_places(self._node, rank, attempt, events)
-            records.append(places)
+            told = reader.told()
+            records.append(place_record(self._node, rank, attempt, told))
             events = self._cap.keep((attempt, rank), events)
             if events or news:
                 records.append(encode_events(self._node, rank, attempt, news, events))
                 self._reported_drops[attempt, rank] = dropped
             if cursor != before:
                 cursors[f"{attempt}-{rank}"] = cursor
-                declared = reader.declared()
-                self._names.declared(document for document in declared if CHECKPOINT_DAMAGED not in document)
-                self.damaged += [
-                    str(document[CHECKPOINT_DAMAGED]) for document in declared if CHECKPOINT_DAMAGED in document
-                ]
+                self._names.take(fact for _, fact in told if isinstance(fact, SourceFact))
+                self.damaged += [fact.text for _, fact in told if isinstance(fact, DamageFact)]
         records.append(self._names.news())
         return b"".join(records), cursors, steps
 

@@ -6,8 +6,9 @@ import os
 
 from cordee.client import rank as _rank
 from cordee.client.log import log
-from cordee.client.reserved import CHECKPOINT_BLOCKING, CHECKPOINT_BYTES, CHECKPOINT_DAMAGED, CHECKPOINT_SECONDS
+from cordee.client.reserved import CHECKPOINT_BLOCKING, CHECKPOINT_BYTES, CHECKPOINT_SECONDS
 from cordee.systems.checkpoints.node.folder import MANIFEST
+from cordee.wire.facts import DamageFact
 
 _LONGEST_TEXT = 4000
 _OF_ALL = (".metadata", MANIFEST)
@@ -28,10 +29,7 @@ def tell(step: int, seconds: float, written: int, *, blocking: bool = True) -> N
 
 def tell_damaged(text: str) -> None:
     """Have the run record, as a finding, that a checkpoint was not used; never raises, and does nothing outside a run."""
-    writer = _rank.open_writer()
-    if writer is not None:
-        with _rank.guard:
-            writer.declare({CHECKPOINT_DAMAGED: text[:_LONGEST_TEXT]})
+    _rank.tell_fact("cordee.checkpointer", DamageFact(text[:_LONGEST_TEXT]))
 
 
 def written_bytes(folder: str, rank: int) -> int:

@@ -10,6 +10,7 @@ from cordee.telemetry.node.blocklog import BESIDE_CHANNEL, encode_events
 from cordee.telemetry.node.logged_names import LoggedNames
 from cordee.telemetry.node.metrics.points import Recorded
 from cordee.wire.channel import bounded_name
+from cordee.wire.facts import SourceFact
 
 _TICKS_PER_S = 100_000
 _MOST_WAITING = 200_000
@@ -48,7 +49,7 @@ class Streams:
             event = (BESIDE_CHANNEL + self._last, moment, None, numbers)
             self._waiting.setdefault((rank, attempt), []).append(event)
             self._count += len(numbers)
-            self._names.declared({"name": one.name, "source": source, "unit": one.unit} for one in values)
+            self._names.take(SourceFact(one.name, source, unit=one.unit) for one in values)
 
     def records(self) -> bytes:
         """Return records of all that was added since the last call, empty when nothing was."""

@@ -7,7 +7,7 @@ from typing import Optional
 
 from cordee.telemetry.node.blocklog import encode_events
 from cordee.telemetry.node.name_cap import NameCap
-from cordee.telemetry.node.places import split_places
+from cordee.telemetry.node.places import place_record
 from cordee.telemetry.node.record.roster import Registration
 from cordee.wire.channel import ChannelReader
 
@@ -46,7 +46,7 @@ class ProcessChannel:
             return b""
         events, self._cursor = self._reader.read(_EVENTS_PER_READ)
         news = self._reader.dropped - self._dropped
-        events, places = split_places(self._node, self._rank, self._attempt, events)
+        places = place_record(self._node, self._rank, self._attempt, self._reader.told())
         events = self.cap.keep(self._rank, events)
         if not events and not news:
             return places
