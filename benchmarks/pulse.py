@@ -82,7 +82,8 @@ def agent(count: int) -> None:
 
     def timed(ranks: WatchedRanks, goes_on: bool) -> float:
         began, now = time.thread_time(), time.monotonic()
-        for look in range(looks):
+        first = 0 if goes_on else looks
+        for look in range(first, first + looks):
             if goes_on:
                 ranks.steps = dict.fromkeys(range(count), look)
             ranks.companion.look(now + look)
