@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cordee.faces.web.cluster_status import RunsSite
 from cordee.faces.web.fleet import fleet_document
-from cordee.faces.web.summaries import summarise
+from cordee.faces.web.runs.summaries import summarise
 
 
 def test_the_fleet_has_this_run_what_else_there_is_and_why_a_node_is_drained(job, start, slurm, training):

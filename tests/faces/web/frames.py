@@ -8,7 +8,7 @@ import struct
 
 import numpy as np
 
-from cordee.faces.web import tables
+from cordee.faces.web.answers import tables
 
 
 def decode_frame(data: bytes) -> tables.NumberTable:

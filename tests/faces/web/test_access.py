@@ -14,8 +14,8 @@ from starlette.routing import Mount
 
 from cordee.core.web.peers import Peers, socket_owner
 from cordee.core.web.tokens import Token
-from cordee.faces.web.access import Access
 from cordee.faces.web.app import make_app
+from cordee.faces.web.gate.access import Access
 from cordee.runs.folder import RunFolder
 from cordee.testing.servers.serving import ServedRuns
 

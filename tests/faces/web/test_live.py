@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cordee.faces.web.library import Shelf
 from cordee.faces.web.live import Hub
+from cordee.faces.web.runs.library import Shelf
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events, encode_grid, encode_schema

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from cordee.core.web.peers import Peers
-from cordee.faces.web import logs
-from cordee.faces.web.access import Access
-from cordee.faces.web.answers import packed
-from cordee.faces.web.cache import Cache, CachedBody
-from cordee.faces.web.guard import Guard
-from cordee.faces.web.tables import NumberTable, encode, encode_frame
+from cordee.faces.web.answers.cache import Cache, CachedBody
+from cordee.faces.web.answers.forms import packed
+from cordee.faces.web.answers.tables import NumberTable, encode, encode_frame
+from cordee.faces.web.gate.access import Access
+from cordee.faces.web.gate.guard import Guard
+from cordee.faces.web.runs import logs
 from cordee.runs.logframes import LogReader, LogWriter
 
 from .frames import decode_frame

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cordee.faces.web import library as shelves
-from cordee.faces.web.library import Shelf
-from cordee.faces.web.stamps import Stamps
+from cordee.faces.web.runs import library as shelves
+from cordee.faces.web.runs.library import Shelf
+from cordee.faces.web.runs.stamps import Stamps
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lookout import WATCHED_PER_S

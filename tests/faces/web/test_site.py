@@ -11,7 +11,7 @@ import pytest
 from cordee.core.errors import CordeeError
 from cordee.faces.web.cluster_status import RunsSite, Seldom
 from cordee.faces.web.fleet import fleet_document
-from cordee.faces.web.library import Shelf
+from cordee.faces.web.runs.library import Shelf
 from cordee.runs.folder import RunFolder
 from cordee.systems.vetting.node.judge.record import write
 from cordee.testing.made.runs import MadeRun, write_run

@@ -20,18 +20,18 @@ from cordee.core.errors import CordeeError, UsageError
 from cordee.core.parts import load
 from cordee.core.web.peers import Peers
 from cordee.core.web.tokens import Token
-from cordee.faces.web.access import Access
-from cordee.faces.web.cache import Cache
+from cordee.faces.web.answers.cache import Cache
+from cordee.faces.web.answers.errors import NotFound, status_of
+from cordee.faces.web.answers.openapi import describe
+from cordee.faces.web.answers.tables import encode_json
 from cordee.faces.web.cluster_status import RunsSite
-from cordee.faces.web.errors import NotFound, status_of
 from cordee.faces.web.for_systems import ForSystems
-from cordee.faces.web.guard import Guard
-from cordee.faces.web.library import Shelf
+from cordee.faces.web.gate.access import Access
+from cordee.faces.web.gate.guard import Guard
 from cordee.faces.web.live import Hub
-from cordee.faces.web.openapi import describe
 from cordee.faces.web.routes import live, logged, parts, runs, samples, site
+from cordee.faces.web.runs.library import Shelf
 from cordee.faces.web.server import RunsServer
-from cordee.faces.web.tables import encode_json
 
 STATIC = Path(__file__).parent / "static"
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cordee.faces.web.cluster_status import RunsSite
-from cordee.faces.web.summaries import Summary
+from cordee.faces.web.runs.summaries import Summary
 
 _MOST_RUNS_OF_A_NODE = 20
 _GOING = ("queued", "running")

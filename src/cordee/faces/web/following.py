@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cordee.core.errors import CordeeError
-from cordee.faces.web.document import findings_of
-from cordee.faces.web.logged import OWN
-from cordee.faces.web.open_run import Reading
+from cordee.faces.web.runs.document import findings_of
+from cordee.faces.web.runs.logged import OWN
+from cordee.faces.web.runs.open_run import Reading
 from cordee.runs.state import RunState
 
 _MOST_NAMES = 200

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from cordee.faces.web.answers import document_answer, run_document_answer
+from cordee.faces.web.answers.forms import document_answer, run_document_answer
 from cordee.faces.web.server import RunsServer
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.shown.serving import P, Serving

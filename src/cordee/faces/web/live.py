@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cordee.core.errors import CordeeError
+from cordee.faces.web.answers.tables import encode_json
 from cordee.faces.web.following import PageFollower, RunLook
-from cordee.faces.web.library import Shelf
-from cordee.faces.web.tables import encode_json
+from cordee.faces.web.runs.library import Shelf
 
 POLL_S = 0.5
 PING_S = 15.0

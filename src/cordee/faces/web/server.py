@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cordee.faces.web.cache import Cache
+from cordee.faces.web.answers.cache import Cache
 from cordee.faces.web.cluster_status import RunsSite
-from cordee.faces.web.library import Shelf
+from cordee.faces.web.runs.library import Shelf
 from cordee.telemetry.shown.serving import P, ServerPart
 
 if TYPE_CHECKING:

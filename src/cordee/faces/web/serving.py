@@ -12,7 +12,7 @@ from cordee.core.web.listening import REQUEST_S, listen
 if TYPE_CHECKING:
     import uvicorn
 
-    from cordee.faces.web.guard import Guard
+    from cordee.faces.web.gate.guard import Guard
 
 __all__ = ["REQUEST_S", "listen", "make_server", "serve"]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
-from cordee.faces.web.errors import ServerBusy
+from cordee.faces.web.answers.errors import ServerBusy
 from cordee.faces.web.server import server_of
 
 router = APIRouter(prefix="/api/runs/{run}")

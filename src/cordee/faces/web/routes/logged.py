@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from cordee.core.errors import CordeeError, UsageError
-from cordee.faces.web.answers import AnswerFormat, document_answer, run_document_answer, table_answer
-from cordee.faces.web.logged import curve, list_logged
-from cordee.faces.web.models import LoggedModel, LoggedView, RunComparison
-from cordee.faces.web.openapi import TABLE
+from cordee.faces.web.answers.forms import AnswerFormat, document_answer, run_document_answer, table_answer
+from cordee.faces.web.answers.models import LoggedModel, LoggedView, RunComparison
+from cordee.faces.web.answers.openapi import TABLE
+from cordee.faces.web.answers.tables import NumberTable
+from cordee.faces.web.runs.logged import curve, list_logged
+from cordee.faces.web.runs.settings import differences
 from cordee.faces.web.server import server_of
-from cordee.faces.web.settings import differences
-from cordee.faces.web.tables import NumberTable
 
 router = APIRouter(prefix="/api", tags=["logged"])
 

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from cordee.core.errors import CordeeError
-from cordee.faces.web import logs
-from cordee.faces.web.answers import document_answer, run_document_answer
-from cordee.faces.web.devices import describe_devices, facts_of
-from cordee.faces.web.document import findings_of
-from cordee.faces.web.errors import NotFound
-from cordee.faces.web.logged import MOST_ROWS
-from cordee.faces.web.models import Findings, LogPage, NodePage, RankPage
-from cordee.faces.web.open_run import Reading
+from cordee.faces.web.answers.errors import NotFound
+from cordee.faces.web.answers.forms import document_answer, run_document_answer
+from cordee.faces.web.answers.models import Findings, LogPage, NodePage, RankPage
+from cordee.faces.web.runs import logs
+from cordee.faces.web.runs.devices import describe_devices, facts_of
+from cordee.faces.web.runs.document import findings_of
+from cordee.faces.web.runs.logged import MOST_ROWS
+from cordee.faces.web.runs.open_run import Reading
 from cordee.faces.web.server import server_of
 from cordee.runs.logframes import LogReader
 from cordee.runs.state import RunState

@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 import cordee
-from cordee.faces.web.answers import document_answer, run_document_answer
-from cordee.faces.web.document import page_document
+from cordee.faces.web.answers.forms import document_answer, run_document_answer
+from cordee.faces.web.answers.models import About, RunList, RunPage
 from cordee.faces.web.live import POLL_S
-from cordee.faces.web.models import About, RunList, RunPage
+from cordee.faces.web.runs.document import page_document
 from cordee.faces.web.server import server_of
 from cordee.systems.score.views import Scores
 

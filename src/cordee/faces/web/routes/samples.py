@@ -9,12 +9,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from cordee.core.errors import UsageError
 from cordee.core.web.parameters import Start, Stop
-from cordee.faces.web.answers import AnswerFormat, run_document_answer, table_answer
-from cordee.faces.web.devices import describe_devices
-from cordee.faces.web.models import BandsView, Devices, Groups, HeatView, LinesView
-from cordee.faces.web.openapi import TABLE
+from cordee.faces.web.answers.forms import AnswerFormat, run_document_answer, table_answer
+from cordee.faces.web.answers.models import BandsView, Devices, Groups, HeatView, LinesView
+from cordee.faces.web.answers.openapi import TABLE
+from cordee.faces.web.answers.tables import NumberTable
+from cordee.faces.web.runs.devices import describe_devices
 from cordee.faces.web.server import server_of
-from cordee.faces.web.tables import NumberTable
 from cordee.telemetry.node.catalogue import METRICS
 from cordee.telemetry.store import views
 from cordee.telemetry.store.reader import Run

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request, Response
 
 from cordee.core import registry
 from cordee.faces.report.datasets import catalogue_document
-from cordee.faces.web.answers import document_answer
+from cordee.faces.web.answers.forms import document_answer
+from cordee.faces.web.answers.models import Catalogue, Fleet, PageList
 from cordee.faces.web.fleet import fleet_document
-from cordee.faces.web.models import Catalogue, Fleet, PageList
 from cordee.faces.web.server import server_of
 
 router = APIRouter(prefix="/api", tags=["site"])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
 from cordee.core.web.tokens import Token, find_token
-from cordee.faces.web.errors import Forbidden, NotAllowed
+from cordee.faces.web.answers.errors import Forbidden, NotAllowed
 
 COOKIE_S = 30 * 86400
 _NEEDED = "read"

@@ -12,11 +12,11 @@ from starlette.requests import ClientDisconnect
 
 from cordee.core.errors import CordeeError
 from cordee.core.web.peers import Peers
-from cordee.faces.web.access import COOKIE_S, Access, cookie_name, cookies
-from cordee.faces.web.errors import Forbidden, NotAllowed, status_of
-from cordee.faces.web.headers import SECURITY_HEADERS
-from cordee.faces.web.signin import SCRIPT, SIGN_IN, sign_in_page, sign_in_script
-from cordee.faces.web.tables import encode_json
+from cordee.faces.web.answers.errors import Forbidden, NotAllowed, status_of
+from cordee.faces.web.answers.tables import encode_json
+from cordee.faces.web.gate.access import COOKIE_S, Access, cookie_name, cookies
+from cordee.faces.web.gate.headers import SECURITY_HEADERS
+from cordee.faces.web.gate.sign_in import SCRIPT, SIGN_IN, sign_in_page, sign_in_script
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Guard:
-    """Passes on what may pass, with the headers of `cordee.faces.web.headers` on every answer.
+    """Passes on what may pass, with the headers of `cordee.faces.web.gate.headers` on every answer.
 
     Args:
         app: what is guarded.

@@ -46,4 +46,4 @@ def sign_in_page(error: CordeeError) -> bytes:
 @cache
 def sign_in_script() -> bytes:
     """Return the script of that page, which is given to everybody."""
-    return (Path(__file__).parent / SCRIPT[1:]).read_bytes()
+    return (Path(__file__).parents[1] / SCRIPT[1:]).read_bytes()

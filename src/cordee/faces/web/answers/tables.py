@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.stats import finite_document
-from cordee.faces.web.errors import NotAcceptable
+from cordee.faces.web.answers.errors import NotAcceptable
 
 if TYPE_CHECKING:
     import numpy as np

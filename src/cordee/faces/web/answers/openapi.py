@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cordee.faces.web.models import ErrorAnswer
-from cordee.faces.web.tables import ARROW_TYPE, FRAME_TYPE
+from cordee.faces.web.answers.models import ErrorAnswer
+from cordee.faces.web.answers.tables import ARROW_TYPE, FRAME_TYPE
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from cordee.faces.web.open_run import Reading
+from cordee.faces.web.runs.open_run import Reading
 from cordee.runs.state import RunState
 
 

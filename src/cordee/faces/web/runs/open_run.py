@@ -12,8 +12,8 @@ from typing import Any
 
 from cordee.core.errors import RunFolderError
 from cordee.core.findings import Finding
-from cordee.faces.web.errors import ServerBusy
-from cordee.faces.web.stamps import Stamps
+from cordee.faces.web.answers.errors import ServerBusy
+from cordee.faces.web.runs.stamps import Stamps
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.state import RunState

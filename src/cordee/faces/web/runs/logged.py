@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cordee.core.errors import UsageError
-from cordee.faces.web.errors import NotFound
+from cordee.faces.web.answers.errors import NotFound
 from cordee.telemetry.store.logged import LoggedFacts, logged_facts
 from cordee.telemetry.store.model import Series
 from cordee.telemetry.store.reader import Run

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.errors import CordeeError, RunNotFound
-from cordee.faces.web.open_run import Reading
-from cordee.faces.web.summaries import Summary, summarise
+from cordee.faces.web.runs.open_run import Reading
+from cordee.faces.web.runs.summaries import Summary, summarise
 from cordee.machine.mounts import is_shared
 from cordee.runs.budget import Budget
 from cordee.runs.folder import RunFolder

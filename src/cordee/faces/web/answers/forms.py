@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from cordee.faces.web.cache import CachedBody
+from cordee.faces.web.answers.cache import CachedBody
+from cordee.faces.web.answers.tables import ARROW_TYPE, FORMATS, FRAME_TYPE, JSON_TYPE, NumberTable, encode, encode_json
 from cordee.faces.web.server import server_of
-from cordee.faces.web.tables import ARROW_TYPE, FORMATS, FRAME_TYPE, JSON_TYPE, NumberTable, encode, encode_json
 
 if TYPE_CHECKING:
-    from cordee.faces.web.open_run import Reading
+    from cordee.faces.web.runs.open_run import Reading
 
 _LEAST_BYTES = 2048
 _PROBE_BYTES = 32 << 10

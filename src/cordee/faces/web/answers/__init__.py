@@ -1,0 +1,1 @@
+"""How answers look: forms, tables, shapes, errors; kept for all who ask the same."""

@@ -1,0 +1,1 @@
+"""Runs as the server reads and describes them."""
