@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cordee.backends.slurm import job_states
-from cordee.backends.slurm.job_states import JobStatus, SlurmAsking
+from cordee.backends.slurm.job_states import JobStatus, SlurmJobStates
 from cordee.backends.slurm.node.commands import QueuedJob, SlurmError
 from cordee.testing.clocks import give_clock
 
@@ -43,7 +43,7 @@ def site(monkeypatch):
 @pytest.fixture
 def ask(tmp_path):
     """Every call is another process: they share the file only."""
-    return lambda *ids, age_s=30.0: SlurmAsking(tmp_path / "cache.json").answer(ids, age_s=age_s)
+    return lambda *ids, age_s=30.0: SlurmJobStates(tmp_path / "cache.json").answer(ids, age_s=age_s)
 
 
 def test_all_commands_together_ask_at_most_twice_a_minute(site, ask):

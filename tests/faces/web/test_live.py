@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from cordee.faces.web.live import Hub
-from cordee.faces.web.runs.library import Shelf
+from cordee.faces.web.runs.library import RunLibrary
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events, encode_grid, encode_schema
@@ -228,7 +228,7 @@ async def _listen_badly(hub: Hub, run: str, write: Callable[[], Any], times: int
 
 
 def test_a_slow_listener_gets_the_newest_and_no_queue(written: Written, runs: Path) -> None:
-    hub = Hub(Shelf([runs]), poll_s=0.01)
+    hub = Hub(RunLibrary([runs]), poll_s=0.01)
     events, _ = asyncio.run(_listen_badly(hub, written.folder.id, written.go_on, 6))
     assert len([event for event in events if b"event: samples" in event]) <= 2
     assert len([event for event in events if b"event: logged" in event]) <= 2
@@ -251,7 +251,7 @@ async def _many(hub: Hub, run: str, count: int, write: Callable[[], Any]) -> int
 
 
 def test_a_hundred_listeners_are_served_by_one_that_looks(written: Written, runs: Path) -> None:
-    hub = Hub(Shelf([runs]), poll_s=0.01)
+    hub = Hub(RunLibrary([runs]), poll_s=0.01)
     assert asyncio.run(_many(hub, written.folder.id, 100, written.go_on)) == 1
     assert hub.listeners == 0
     assert not hub.channels
@@ -267,5 +267,5 @@ async def _pings(hub: Hub, run: str) -> bool:
 
 
 def test_a_stream_without_news_has_a_heartbeat(written: Written, runs: Path) -> None:
-    hub = Hub(Shelf([runs]), poll_s=0.01, ping_s=0.05)
+    hub = Hub(RunLibrary([runs]), poll_s=0.01, ping_s=0.05)
     assert asyncio.run(asyncio.wait_for(_pings(hub, written.folder.id), PATIENCE_S))

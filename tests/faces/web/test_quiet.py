@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cordee.faces.web.runs import library as shelves
-from cordee.faces.web.runs.library import Shelf
+from cordee.faces.web.runs.library import RunLibrary
 from cordee.faces.web.runs.stamps import Stamps
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
@@ -93,7 +93,7 @@ def test_a_list_of_many_runs_asks_a_bounded_number_of_operations(tmp_path, monke
     give_clock(monkeypatch, shelves.__name__, monotonic=clock)
     for number in range(200):
         made(tmp_path, f"r{number}-20261122T000000Z-bbbb", ended=number >= 10)
-    shelf = Shelf([tmp_path], per_s=20.0)
+    shelf = RunLibrary([tmp_path], per_s=20.0)
     assert len(shelf.summaries()) == 200
     for _ in range(150):
         shelf.summaries()
@@ -110,7 +110,7 @@ def test_runs_that_go_on_are_looked_at_before_those_that_have_ended(tmp_path, mo
     give_clock(monkeypatch, shelves.__name__, monotonic=clock)
     for number in range(200):
         made(tmp_path, f"r{number}-20261122T000000Z-bbbb", ended=number > 0)
-    shelf = Shelf([tmp_path], per_s=20.0)
+    shelf = RunLibrary([tmp_path], per_s=20.0)
     for _ in range(150):
         shelf.summaries()
         clock.now += 1.0
@@ -129,7 +129,7 @@ def test_runs_that_come_and_go_are_seen_within_seconds(tmp_path, monkeypatch, ki
     give_clock(monkeypatch, shelves.__name__, monotonic=clock)
     for number in range(20):
         made(tmp_path, f"r{number}-20261122T000000Z-bbbb")
-    shelf = Shelf([tmp_path], per_s=20.0)
+    shelf = RunLibrary([tmp_path], per_s=20.0)
     for _ in range(150):
         shelf.summaries()
         clock.now += 1.0

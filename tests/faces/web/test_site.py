@@ -11,7 +11,7 @@ import pytest
 from cordee.core.errors import CordeeError
 from cordee.faces.web.cluster_status import RunsSite, Seldom
 from cordee.faces.web.fleet import fleet_document
-from cordee.faces.web.runs.library import Shelf
+from cordee.faces.web.runs.library import RunLibrary
 from cordee.runs.folder import RunFolder
 from cordee.systems.vetting.node.judge.record import write
 from cordee.testing.made.runs import MadeRun, write_run
@@ -48,7 +48,7 @@ def made(runs: Path) -> RunFolder:
 def test_slurm_tells_other_jobs_and_the_nodes_that_no_run_had(slurm: Path, runs: Path, made: RunFolder) -> None:
     (slurm / "scontrol.txt").write_text(NODES)
     (slurm / "squeue.txt").write_text(JOBS.format(run=made.id).replace("|", "\x1f"))
-    fleet = fleet_document(Shelf([runs]).summaries(), RunsSite())
+    fleet = fleet_document(RunLibrary([runs]).summaries(), RunsSite())
     nodes = {node["node"]: node for node in fleet["nodes"]}
     assert nodes["nid000000"]["state"] == "allocated"
     assert nodes["nid000000"]["runs"][0]["id"] == made.id
@@ -61,7 +61,7 @@ def test_slurm_tells_other_jobs_and_the_nodes_that_no_run_had(slurm: Path, runs:
 
 
 def test_a_slurm_that_does_not_answer_is_named(slurm: Path, runs: Path, made: RunFolder) -> None:
-    fleet = fleet_document(Shelf([runs]).summaries(), RunsSite())  # cat finds no file
+    fleet = fleet_document(RunLibrary([runs]).summaries(), RunsSite())  # cat finds no file
     assert [node["node"] for node in fleet["nodes"]] == ["nid000000"]
     assert "scontrol" in fleet["missing"][0]["why"]
 
@@ -79,7 +79,7 @@ def test_the_history_tells_what_vettings_said(
         "nodes": [{"node": node, "verdict": verdict, "results": []} for node, verdict in verdicts.items()],
     }  # fmt: skip
     write(document, {"folder": str(tmp_path / "history")})
-    fleet = fleet_document(Shelf([runs]).summaries(), RunsSite())
+    fleet = fleet_document(RunLibrary([runs]).summaries(), RunsSite())
     nodes = {node["node"]: node for node in fleet["nodes"]}
     assert nodes["nid000000"]["verdicts"] == {"healthy": 1}
     assert nodes["nid000005"]["verdicts"] == {"bad": 1}

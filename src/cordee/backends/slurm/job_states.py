@@ -54,7 +54,7 @@ class JobStates(NamedTuple):
     gone: dict[str, float]
 
 
-class SlurmAsking:
+class SlurmJobStates:
     """Asks sacct, and squeue where there is none, and where a job is not simply running: sacct lags, and does not say why
     a job waits.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cordee.backends.slurm.job_states import JobStates, SlurmAsking
+from cordee.backends.slurm.job_states import JobStates, SlurmJobStates
 from cordee.backends.slurm.node.commands import (
     COMMENT_PREFIX,
     ENDED_STATES,
@@ -33,7 +33,7 @@ class SlurmSubmitter(Submitter):
     poll_s = 10.0
 
     def __init__(self) -> None:
-        self._asking = SlurmAsking()
+        self._asking = SlurmJobStates()
 
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
         """Return the batch script."""

@@ -7,7 +7,7 @@ import click
 from cordee.core.errors import EXIT_DONE, EXIT_USAGE, DocumentError
 from cordee.core.terminal.output import print_findings, print_json
 from cordee.job.terminal.options import (
-    SpecCommand,
+    JobCommand,
     cluster_name,
     flags,
     json_option,
@@ -17,7 +17,7 @@ from cordee.job.terminal.options import (
 )
 
 
-@click.command(cls=SpecCommand)
+@click.command(cls=JobCommand)
 @spec_arguments
 @click.option("--explain", is_flag=True, help="Show where every value came from.")
 @runs_option

@@ -11,7 +11,7 @@ from cordee.faces.report.completing import complete
 from cordee.faces.report.run_document import run_document
 from cordee.job.submit import step_of
 from cordee.job.terminal.options import (
-    SpecCommand,
+    JobCommand,
     cluster_name,
     flags,
     json_option,
@@ -26,7 +26,7 @@ from cordee.telemetry.shown.view import views_of
 _INTERNAL = ("no_agents", "supervisor", "no_port", "internal")
 
 
-@click.command(cls=SpecCommand)
+@click.command(cls=JobCommand)
 @spec_arguments
 @click.option("--save", is_flag=True, help="Keep the document that is made for SCRIPT or COMMAND as cordee.toml.")
 @click.option("--detach", is_flag=True, help="Return at once; the run continues in the background.")

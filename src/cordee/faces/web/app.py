@@ -30,7 +30,7 @@ from cordee.faces.web.gate.access import Access
 from cordee.faces.web.gate.guard import Guard
 from cordee.faces.web.live import Hub
 from cordee.faces.web.routes import live, logged, parts, runs, samples, site
-from cordee.faces.web.runs.library import Shelf
+from cordee.faces.web.runs.library import RunLibrary
 from cordee.faces.web.server import RunsServer
 
 STATIC = Path(__file__).parent / "static"
@@ -55,7 +55,7 @@ def make_app(
         tokens: those with the scope read may look.
         users: user ids whose connections on this machine need no token.
     """
-    shelf = Shelf([Path(folder) for folder in folders], map(Path, singles))
+    shelf = RunLibrary([Path(folder) for folder in folders], map(Path, singles))
     server = RunsServer(shelf, Hub(shelf), RunsSite(), Cache())
 
     app = FastAPI(

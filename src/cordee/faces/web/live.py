@@ -17,7 +17,7 @@ from typing import Any
 from cordee.core.errors import CordeeError
 from cordee.faces.web.answers.tables import encode_json
 from cordee.faces.web.following import PageFollower, RunLook
-from cordee.faces.web.runs.library import Shelf
+from cordee.faces.web.runs.library import RunLibrary
 
 POLL_S = 0.5
 PING_S = 15.0
@@ -48,7 +48,7 @@ class Hub:
         channels: the runs that somebody follows, by id.
     """
 
-    def __init__(self, shelf: Shelf, poll_s: float = POLL_S, ping_s: float = PING_S) -> None:
+    def __init__(self, shelf: RunLibrary, poll_s: float = POLL_S, ping_s: float = PING_S) -> None:
         self._shelf = shelf
         self._poll_s, self._ping_s = poll_s, ping_s
         self.channels: dict[str, LiveChannel] = {}
@@ -107,7 +107,7 @@ class LiveChannel:
         looks: how often its folder was looked at.
     """
 
-    def __init__(self, shelf: Shelf, run: str, poll_s: float) -> None:
+    def __init__(self, shelf: RunLibrary, run: str, poll_s: float) -> None:
         self.listeners: list[Listener] = []
         self.looks = 0
         self._shelf, self._run, self._poll_s = shelf, run, poll_s

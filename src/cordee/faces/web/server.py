@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.faces.web.answers.cache import Cache
 from cordee.faces.web.cluster_status import RunsSite
-from cordee.faces.web.runs.library import Shelf
+from cordee.faces.web.runs.library import RunLibrary
 from cordee.telemetry.shown.serving import P, ServerPart
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class RunsServer:
     """The runs that may be shown, who follows them, the site around them, answers to give again, and what systems keep."""
 
-    shelf: Shelf
+    shelf: RunLibrary
     hub: Hub
     site: RunsSite
     cache: Cache

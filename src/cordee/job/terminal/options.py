@@ -34,7 +34,7 @@ def runs_option(function: F) -> F:
     )(function)
 
 
-class SpecCommand(click.Command):
+class JobCommand(click.Command):
     """A command that takes SPEC, or a script or command with arguments of its own.
 
     Options of Cordée stand before a script; everything behind it belongs to it, and is in the parameter `program`.

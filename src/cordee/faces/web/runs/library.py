@@ -45,7 +45,7 @@ class _Kept:
         return self.stamp == stamp and not (self.summary.kind == "recording" and self.summary.state == "running")
 
 
-class Shelf:
+class RunLibrary:
     """All runs that the server may show.
 
     Args:

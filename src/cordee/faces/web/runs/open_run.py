@@ -29,7 +29,7 @@ _PLACES_SHARE = 50
 
 
 @dataclass(frozen=True)
-class Places:
+class RankPositions:
     """Where ranks stand in the parallel layout, by rank, and what is wrong with it."""
 
     of: dict[int, dict[str, Any]]
@@ -54,7 +54,7 @@ class Reading:
         self.used = time.monotonic()
         self._run = Run(folder)
         self._stamps = Stamps(folder)
-        self._placed = Places({}, [])
+        self._placed = RankPositions({}, [])
         self._placed_at: tuple[Hashable, float] = (None, 0.0)
         self._turn = threading.Lock()
         self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
@@ -101,7 +101,7 @@ class Reading:
             except RunFolderError as error:
                 return self.journal.state, error
 
-    def places(self, world_size: int = 0) -> Places:
+    def places(self, world_size: int = 0) -> RankPositions:
         """Return where ranks stand, and what is wrong with that; looked up again only after a while, as it is much to read.
 
         Args:
@@ -112,7 +112,7 @@ class Reading:
             began = time.monotonic()
             with self.run() as run:
                 found = placement(run)
-            self._placed = Places(found, placement_findings(found, world_size))
+            self._placed = RankPositions(found, placement_findings(found, world_size))
             now = time.monotonic()
             self._placed_at = (key, now + max(_PLACES_S, _PLACES_SHARE * (now - began)))
         return self._placed

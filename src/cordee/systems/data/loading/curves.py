@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cordee.systems.data.loading.running_totals import Told
+from cordee.systems.data.loading.running_totals import LoadingTotals
 
 _LEAST_BIN_S = 1.0
 _LEAST_COVERED = 0.05
@@ -32,7 +32,7 @@ class Curves:
     samples_per_s: np.ndarray
 
 
-def curves(told: Sequence[Told], start: float, stop: float, points: int) -> Curves:
+def curves(told: Sequence[LoadingTotals], start: float, stop: float, points: int) -> Curves:
     """Return at most `points` bins of what was told from `start` to `stop`, no narrower than the telling was frequent."""
     between = [np.diff(one.times) for one in told if len(one.times) > 1]
     usual = float(np.median(np.concatenate(between))) if between else 0.0
@@ -62,7 +62,7 @@ def curves(told: Sequence[Told], start: float, stop: float, points: int) -> Curv
     )
 
 
-def _gained(one: Told, name: str, at: np.ndarray) -> np.ndarray:
+def _gained(one: LoadingTotals, name: str, at: np.ndarray) -> np.ndarray:
     """Return by how much a running total rose in each bin."""
     gained: np.ndarray = np.diff(np.interp(at, one.times, one.totals[name]))
     return gained

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cordee.systems.data.loading.running_totals import TOTALS, Told
+from cordee.systems.data.loading.running_totals import TOTALS, LoadingTotals
 
 MEASURED, DECLARED = "cordee data bench", "profile"
 
@@ -74,7 +74,7 @@ class Load:
     requests: list[tuple[int, int]]
     limit: StorageLimit | None
     hosts: int
-    told: list[Told] = field(repr=False, default_factory=list)
+    told: list[LoadingTotals] = field(repr=False, default_factory=list)
 
     @property
     def slowest(self) -> RankLoad | None:
@@ -142,7 +142,7 @@ class Load:
 
 def make_load(
     name: str,
-    told: Sequence[Told],
+    told: Sequence[LoadingTotals],
     *,
     nodes: Mapping[int, str],
     hosts: Mapping[str, str],
@@ -154,7 +154,7 @@ def make_load(
         nodes: where each rank is now; `hosts`: the machine of each node, where that is known.
         planned: what plan.json has of the data set.
     """
-    of_rank: dict[int, list[Told]] = {}
+    of_rank: dict[int, list[LoadingTotals]] = {}
     for one in told:
         of_rank.setdefault(one.rank, []).append(one)
     requests: Counter[int] = Counter()
@@ -189,7 +189,7 @@ def _limit(told: Sequence[float], planned: Mapping[str, object] | None) -> Stora
     return None
 
 
-def _rank_load(rank: int, node: str | None, parts: Sequence[Told]) -> RankLoad:
+def _rank_load(rank: int, node: str | None, parts: Sequence[LoadingTotals]) -> RankLoad:
     span = sum(one.span_s for one in parts)
     during = {name: sum(one.during(name) for one in parts) for name in TOTALS}
 

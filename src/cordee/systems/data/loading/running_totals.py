@@ -30,7 +30,7 @@ _REQUESTS = "requests_le/"
 
 
 @dataclass
-class Told:
+class LoadingTotals:
     """What one process told of one data set.
 
     Attributes:
@@ -67,7 +67,7 @@ class Told:
         return float(known[-1]) if len(known) else None
 
 
-def read_told(run: Run) -> dict[str, list[Told]]:
+def read_told(run: Run) -> dict[str, list[LoadingTotals]]:
     """Return what was told, by the data set's name, in the order of attempt and rank."""
     found: dict[str, dict[str, np.ndarray]] = {}
     names = [name for name in run.logged() if name.startswith(PREFIX)]
@@ -86,7 +86,7 @@ def _parts(name: str) -> tuple[str, str]:
     return head, last
 
 
-def _processes(events: Mapping[str, np.ndarray]) -> list[Told]:
+def _processes(events: Mapping[str, np.ndarray]) -> list[LoadingTotals]:
     """Return one entry for each process, on the times at which any of its numbers was told."""
     of_process: dict[tuple[int, int], dict[str, np.ndarray]] = {}
     for what, rows in events.items():
@@ -96,9 +96,9 @@ def _processes(events: Mapping[str, np.ndarray]) -> list[Told]:
     return [_told(attempt, rank, of_process[attempt, rank]) for attempt, rank in sorted(of_process)]
 
 
-def _told(attempt: int, rank: int, events: Mapping[str, np.ndarray]) -> Told:
+def _told(attempt: int, rank: int, events: Mapping[str, np.ndarray]) -> LoadingTotals:
     times = np.unique(np.concatenate([rows["time"] for rows in events.values()]))
-    told = Told(attempt, rank, times)
+    told = LoadingTotals(attempt, rank, times)
     for name in TOTALS:
         told.totals[name] = np.maximum.accumulate(_at(times, events.get(name), 0.0))
     for name in STATES:

@@ -18,7 +18,7 @@ from cordee.systems.environments.node.document import ContainerMount, Environmen
 ConfigOf = Callable[[str], ImageConfig | None]
 
 
-class Making:
+class EdfExpansion:
     """Expands what the files say, and collects what is wrong with it."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Any
 from cordee.core.documents.faults import document_error
 from cordee.core.documents.toml_lines import Keys
 from cordee.core.findings import Finding
-from cordee.systems.environments.edf.build import ConfigOf, Making
+from cordee.systems.environments.edf.build import ConfigOf, EdfExpansion
 from cordee.systems.environments.edf.fields import DEFAULTS, GivenValue
 from cordee.systems.environments.edf.inherit import EdfReader
 from cordee.systems.environments.edf.merge import merge
@@ -103,7 +103,7 @@ def resolve(
     reader = EdfReader(cwd, variables, folders, lenient)
     lineage = reader.read(path)
     merged = merge(lineage)
-    made = Making(merged, cwd, variables, lenient, reader.findings)
+    made = EdfExpansion(merged, cwd, variables, lenient, reader.findings)
     environment = made.environment(path.stem, config_of)
     if any(finding.severity == "error" for finding in made.findings):
         raise document_error([finding for finding in made.findings if finding.severity == "error"])

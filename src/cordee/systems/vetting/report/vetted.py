@@ -19,7 +19,7 @@ _OUTCOMES = {"continue": "all nodes take part", "exclude": "some nodes are left 
 _KEYS = {"check": "", "name": "", "status": "unknown", "evidence": "", "rule": None, "value": None, "threshold": None}
 
 
-class Against(NamedTuple):
+class ReasonLine(NamedTuple):
     """One line of the table of reasons."""
 
     nodes: str
@@ -51,7 +51,7 @@ class VettingView(NamedTuple):
     heat: str
     key: str
     hidden: int
-    against: list[Against]
+    against: list[ReasonLine]
     more: int
     remarks: list[str]
     pairs: str
@@ -91,7 +91,7 @@ def vetting_view(state: RunState) -> VettingView | None:
         key=legend(rows, [name for name in document["exclude"] if name in set(names)]),
         hidden=hidden,
         against=[
-            Against(
+            ReasonLine(
                 fold_nodes(reason.nodes[:_MOST_NODES_NAMED])
                 + (
                     f" and {len(reason.nodes) - _MOST_NODES_NAMED} more"

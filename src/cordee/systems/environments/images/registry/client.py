@@ -63,7 +63,7 @@ class RegistryQuestion(NamedTuple):
     pause: Callable[[float], None]
 
 
-class Asking:
+class RegistryQuery:
     """One registry, asked about one image through one program.
 
     Args:
@@ -180,7 +180,7 @@ class Asking:
         )
 
 
-class Skopeo(Asking):
+class Skopeo(RegistryQuery):
     """Asks for the digest first, and fetches only what is not in the store."""
 
     def digest(self) -> str:
@@ -229,7 +229,7 @@ class Skopeo(Asking):
         return [] if home.exists() or SITE_POLICY.exists() else ["--insecure-policy"]
 
 
-class Podman(Asking):
+class Podman(RegistryQuery):
     """Fetches into the person's own storage, from which the image is saved as an archive."""
 
     fetches_here = False
@@ -255,7 +255,7 @@ class Podman(Asking):
         return f"docker://{self._reference.name}"
 
 
-def ask(asked: RegistryQuestion) -> Asking:
+def ask(asked: RegistryQuestion) -> RegistryQuery:
     """Return what asks registries on this machine.
 
     Raises:

@@ -32,7 +32,7 @@ class _Run:
         self.words = b""
 
 
-class Hands:
+class CheckRunner:
     """Answers the questions of a vetting as a run's agent does; see `cordee.systems.vetting.node.judge.node_link.VettedNode`.
 
     What ran for one conductor need not run again for the next: the same request is answered with what is there.

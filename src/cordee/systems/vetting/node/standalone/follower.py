@@ -16,7 +16,7 @@ from cordee.systems.vetting.node.standalone.shared_folder import SharedFolder
 from cordee.wire.messages import decode, encode
 
 if TYPE_CHECKING:
-    from cordee.systems.vetting.node.standalone.check_runner import Hands
+    from cordee.systems.vetting.node.standalone.check_runner import CheckRunner
 
 _CONNECT_S = 2.0
 _PAUSE_S = 0.02
@@ -43,7 +43,7 @@ class ConductorFollower:
         self,
         world: VettingRoster,
         meeting: SharedFolder,
-        hands: Optional[Hands],
+        hands: Optional[CheckRunner],
         patience: VetPatience,
         finished: Callable[[], Optional[int]],
     ) -> None:

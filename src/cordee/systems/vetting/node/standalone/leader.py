@@ -14,10 +14,10 @@ from cordee import wire
 from cordee.core.errors import EXIT_INTERNAL, CordeeError
 from cordee.systems.vetting.node.judge.conduct import Conductor
 from cordee.systems.vetting.node.judge.node_link import Question
-from cordee.systems.vetting.node.standalone.check_runner import Hands
+from cordee.systems.vetting.node.standalone.check_runner import CheckRunner
 from cordee.systems.vetting.node.standalone.membership import VettingRoster
 from cordee.systems.vetting.node.standalone.messages import FROM_TASK, EndVetting, Leads, Pong
-from cordee.systems.vetting.node.standalone.roster import Seat, Seats
+from cordee.systems.vetting.node.standalone.roster import Roster, Seat
 from cordee.systems.vetting.node.standalone.settings import VetOptions, patience
 from cordee.systems.vetting.node.standalone.shared_folder import SharedFolder
 from cordee.wire.messages import decode, encode
@@ -44,7 +44,7 @@ class Conducting:
         self,
         world: VettingRoster,
         meeting: Optional[SharedFolder],
-        hands: Hands,
+        hands: CheckRunner,
         options: VetOptions,
         began: float,
         lost: Optional[int] = None,
@@ -52,7 +52,7 @@ class Conducting:
         self._world, self._meeting, self._hands, self._options = world, meeting, hands, options
         self._began, self._lost = began, lost
         self._patience = patience(options.deadline_s, sum(world.tasks))
-        self._seats = Seats(world)
+        self._seats = Roster(world)
         self._epoch = 0
         self._server: Optional[wire.Server] = None
         self._conductor: Optional[Conductor] = None

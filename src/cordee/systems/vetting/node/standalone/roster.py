@@ -62,7 +62,7 @@ class Seat:
         return f"{len(absent)} of its {self.tasks} tasks do not answer: {', '.join(words)}" if absent else ""
 
 
-class Seats:
+class Roster:
     """All nodes of a vetting.
 
     Args:

@@ -18,7 +18,7 @@ from cordee.systems.vetting.node.standalone.settings import VetOptions, patience
 from cordee.systems.vetting.node.standalone.shared_folder import SharedFolder
 
 if TYPE_CHECKING:
-    from cordee.systems.vetting.node.standalone.check_runner import Hands
+    from cordee.systems.vetting.node.standalone.check_runner import CheckRunner
     from cordee.systems.vetting.node.standalone.leader import Conducting
 
 _CLOCKS_S = 2.0
@@ -140,10 +140,10 @@ class VettingPart:
         return code
 
 
-def _hands(world: VettingRoster) -> Hands:
-    from cordee.systems.vetting.node.standalone.check_runner import Hands
+def _hands(world: VettingRoster) -> CheckRunner:
+    from cordee.systems.vetting.node.standalone.check_runner import CheckRunner
 
-    return Hands(f"vet-{world.identity}/{world.node}/{os.getpid()}", world.node)
+    return CheckRunner(f"vet-{world.identity}/{world.node}/{os.getpid()}", world.node)
 
 
 def _age_s() -> float:
