@@ -21,7 +21,7 @@ from cordee.control.identity import agent_file, alive_here, identity, read_recor
 from cordee.control.keeping import forget_heartbeat, heartbeat, machine_nodes, node_side_environment
 from cordee.control.supervisor.disks.starting import EXIT_REFUSED
 from cordee.control.supervisor.ownership import Ownership
-from cordee.control.waking import Waking
+from cordee.control.wakeup import Wakeup
 from cordee.core.errors import CordeeError, OwnershipError
 from cordee.machine.processes import tree as processes
 from cordee.machine.processes.starting import module_argv
@@ -160,7 +160,7 @@ class Keeper:
         self._journal = JournalFollower(folder, keep=False)
         self._journals_size = -1
         self._abandoned: set[str] = set()
-        self._waking = Waking()
+        self._waking = Wakeup()
         self._next_look = 0.0
 
     def serve(self) -> int:

@@ -14,7 +14,7 @@ from cordee.machine.cgroups import groups_of, job_group, quota_cores
 from cordee.telemetry.node.blocklog import decode_json, iter_records
 from cordee.telemetry.node.catalogue import GROUPS
 from cordee.telemetry.node.samplers import perf
-from cordee.telemetry.node.samplers.device_facts import ToldFacts
+from cordee.telemetry.node.samplers.device_facts import DeviceFacts
 from cordee.telemetry.node.samplers.fabric import FabricSampler
 from cordee.telemetry.node.samplers.host import node_sampler, rank_sampler
 from cordee.telemetry.node.samplers.perf import SOFTWARE, Counter, NoCounter
@@ -355,7 +355,7 @@ class Told:
 
 
 def test_facts_are_told_when_they_change_and_reasons_when_they_last():
-    told, sampler = ToldFacts("n", "node"), Told()
+    told, sampler = DeviceFacts("n", "node"), Told()
 
     def news(moment, **more):
         record = told.news(sampler, moment, **more)

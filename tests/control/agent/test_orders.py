@@ -10,7 +10,7 @@ import pytest
 
 from cordee.control.agent.orders import OrderTaker
 from cordee.control.agent.ranks.attempt import with_lease
-from cordee.control.agent.seeking import pauses
+from cordee.control.agent.supervisor_search import pauses
 from cordee.control.agent.telemetry.reporting import Reporting
 from cordee.control.agent.troubles import NodeTroubles
 from cordee.control.agent.uplink import Uplink

@@ -22,9 +22,9 @@ from cordee.control.supervisor.telemetry import news
 from cordee.control.supervisor.timing import ticker
 from cordee.control.supervisor.timing.paces import LOCAL, SHARED, Paces
 from cordee.control.supervisor.timing.progress import ProgressPace
-from cordee.control.waking import Waking
-from cordee.faces.web import library as shelf
-from cordee.faces.web import stamps
+from cordee.control.wakeup import Wakeup
+from cordee.faces.web.runs import library as shelf
+from cordee.faces.web.runs import stamps
 from cordee.runs import budget, logtail, lookout
 from cordee.runs import waiting as waiting_file
 from cordee.runs.checkpoint import BEAT_S
@@ -268,8 +268,8 @@ def test_a_request_is_left_to_the_newer_supervisor(folder):
 def test_waiting_ends_with_a_process_that_is_nobodys_child_and_with_a_call(monkeypatch):
     script = """
 import os, signal, subprocess, sys, time
-from cordee.control.waking import Waking
-waking = Waking()
+from cordee.control.wakeup import Wakeup
+waking = Wakeup()
 shell = subprocess.run(["sh", "-c", "sleep 0.5 >/dev/null & echo $!"], capture_output=True, text=True)
 began = time.monotonic()
 waking.wait([int(shell.stdout)], 60.0)
@@ -284,7 +284,7 @@ print("woke", round(time.monotonic() - began) < 30)
 """
     process = asyncio.run(_run(script))
     assert process == b"woke True\n"
-    assert Waking.wait.__doc__
+    assert Wakeup.wait.__doc__
 
 
 async def _run(script: str) -> bytes:

@@ -34,7 +34,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Ordered,
     Over,
     Passed,
-    PortsTold,
+    PortsFound,
     Preparing,
     RankNews,
     SayTraining,
@@ -99,7 +99,7 @@ class Led:
 
     def ports(self, *ports, text=""):
         question = next(message.id for _, message in reversed(self.sent) if isinstance(message, messages.Port))
-        return self.does(PortsTold(messages.FreePorts(question, ports, text)))
+        return self.does(PortsFound(messages.FreePorts(question, ports, text)))
 
     def chooses(self):
         self.does(Lead(self.now))

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cordee.faces.cli import main
-from cordee.faces.report.completing import complete, reported
+from cordee.faces.report.completion import complete, reported
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import replay
@@ -59,7 +59,7 @@ def test_who_reads_a_run_that_was_left_unsealed_seals_and_reports_it_once(left):
 
 def test_a_run_that_has_just_ended_is_left_to_its_supervisor(left, monkeypatch):
     now = state(left)
-    give_clock(monkeypatch, "cordee.faces.report.completing", time=lambda: now.ended_at + 5.0)
+    give_clock(monkeypatch, "cordee.faces.report.completion", time=lambda: now.ended_at + 5.0)
     assert not complete(left, now)
     assert complete(left, now, owner_is_gone=True)
 

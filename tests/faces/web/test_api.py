@@ -14,7 +14,7 @@ import pytest
 
 import cordee
 from cordee.core import registry
-from cordee.faces.web.tables import ARROW_TYPE, FRAME_TYPE, NumberTable, encode
+from cordee.faces.web.answers.tables import ARROW_TYPE, FRAME_TYPE, NumberTable, encode
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.store import views
 from cordee.telemetry.store.reader import Run

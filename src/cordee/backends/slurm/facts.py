@@ -47,7 +47,7 @@ _SACCT = (
 )
 
 
-class _Asking:
+class _SlurmQueries:
     """Asks one thing after the other and remembers what could not be asked."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ def collect_facts(folder: RunFolder, job: str | None) -> SchedulerFacts:
     Args:
         job: the newest job by the journal; one that Slurm lists with the run's comment and is active counts before it.
     """
-    asking = _Asking()
+    asking = _SlurmQueries()
     jobs: list[QueuedJob] = asking.call("your jobs", lambda: my_jobs(timeout_s=_COMMAND_S), "squeue") or []
     facts = SchedulerFacts("slurm", _newest_job(folder, job, jobs), own_jobs=_by_state(jobs))
     forgotten = False
@@ -156,7 +156,7 @@ def _from_queue(facts: SchedulerFacts, jobs: list[QueuedJob]) -> SchedulerFacts:
     return facts
 
 
-def _with_accounting(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
+def _with_accounting(facts: SchedulerFacts, asking: _SlurmQueries) -> SchedulerFacts:
     """Add what accounting kept: the state of a job that the controller forgot, the largest memory of its steps."""
     if facts.job is None:
         return facts
@@ -202,7 +202,7 @@ def _memory_of_a_node(row: dict[str, str]) -> int | None:
     return found if found is None or asked.endswith("n") else found // nodes
 
 
-def _with_site(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
+def _with_site(facts: SchedulerFacts, asking: _SlurmQueries) -> SchedulerFacts:
     """Add the partitions' limits and their nodes."""
     shown = asking.ask("partitions", "scontrol", "show", "partition", "--oneliner") or ""
     partitions = tuple(
@@ -221,7 +221,7 @@ def _with_site(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
     return replace(facts, partitions=partitions, node_groups=tuple(groups), reservations=reservations)
 
 
-def _reservations(asking: _Asking) -> tuple[Reservation, ...]:
+def _reservations(asking: _SlurmQueries) -> tuple[Reservation, ...]:
     records = parse_records(asking.ask("reservations", "scontrol", "show", "reservation", "--oneliner") or "")
     found = [
         Reservation(
@@ -251,7 +251,7 @@ def _group(fields: list[str]) -> NodeGroup:
     )
 
 
-def _with_rights(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
+def _with_rights(facts: SchedulerFacts, asking: _SlurmQueries) -> SchedulerFacts:
     """Add limits, accounts, QOS and priority where the reason makes them worth asking for."""
     reason = facts.reason
     if reason == "Priority":
@@ -298,7 +298,7 @@ _QOS_LIMITS = (
 )
 
 
-def _limits_of_qos(qos: str, asking: _Asking) -> dict[str, str]:
+def _limits_of_qos(qos: str, asking: _SlurmQueries) -> dict[str, str]:
     """Return the limits of a QOS that are set, by the names of sacctmgr."""
     if not qos:
         return {}
@@ -308,7 +308,7 @@ def _limits_of_qos(qos: str, asking: _Asking) -> dict[str, str]:
     return {name: value for name, value in zip(_QOS_LIMITS, values, strict=False) if value}
 
 
-def _priority(facts: SchedulerFacts, asking: _Asking) -> dict[str, float]:
+def _priority(facts: SchedulerFacts, asking: _SlurmQueries) -> dict[str, float]:
     """Return the weighted parts of the job's priority; empty without the multifactor plug-in."""
     shown = asking.ask("priority", "sprio", "--noheader", "--format=%Y|%A|%F|%J|%P|%Q", f"--jobs={facts.job}") or ""
     names = ("total", "age", "fairshare", "size", "partition", "qos")

@@ -27,8 +27,8 @@ from cordee.control.agent.ranks.attempts import Attempts
 from cordee.control.agent.ranks.commands import RankCommands, RankEnvironment
 from cordee.control.agent.ranks.environment import base_environment
 from cordee.control.agent.rescue import Rescue, claim_here
-from cordee.control.agent.seeking import Seeking
 from cordee.control.agent.shells import NodeShells
+from cordee.control.agent.supervisor_search import SupervisorSearch
 from cordee.control.agent.telemetry.reporting import Reporting
 from cordee.control.agent.troubles import NodeTroubles, words_of
 from cordee.control.agent.uplink import Uplink
@@ -98,11 +98,11 @@ class Agent:
         self._seeking = self._make_seeking(plan)
         self._orders = self._make_orders(plan)
 
-    def _make_seeking(self, plan: RunPlan) -> Seeking:
+    def _make_seeking(self, plan: RunPlan) -> SupervisorSearch:
         request = plan.step.request
         nodes = request.nodes + request.spare_nodes
         keeper = self._start_keeper if self._rescue is None else None
-        return Seeking(self._folder, self._node, nodes, self._machine, self._timeouts.orphan_s, keeper)
+        return SupervisorSearch(self._folder, self._node, nodes, self._machine, self._timeouts.orphan_s, keeper)
 
     def _make_orders(self, plan: RunPlan) -> OrderTaker:
         """Make the parts that do what is ordered, and the table of them."""

@@ -45,7 +45,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     NotCome,
     Ordered,
     Over,
-    PortsTold,
+    PortsFound,
     Prepare,
     Preparing,
     RankNews,
@@ -355,7 +355,7 @@ class Supervisor:
             self.shells.agent_message(message, body)
         else:
             if isinstance(message, messages.FreePorts):
-                self._happened(PortsTold(message))
+                self._happened(PortsFound(message))
             self.vetting.message(node, message, body)
 
     def _prepare(self, command: Prepare) -> None:

@@ -18,7 +18,7 @@ from cordee.core.errors import CordeeError
 from cordee.core.hostlist import fold_nodes
 from cordee.core.units import format_duration, natural
 from cordee.faces.cli.scheduler_state import timely, words
-from cordee.faces.report.completing import reported
+from cordee.faces.report.completion import reported
 from cordee.faces.report.segments import end_words
 from cordee.job.submit import Standing, submitter_of
 from cordee.runs.folder import RunFolder

@@ -22,7 +22,7 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
       cordee report last
     """
     from cordee.faces.report import render
-    from cordee.faces.report.completing import complete, reported
+    from cordee.faces.report.completion import complete, reported
 
     folder = found(run, runs)
     state = state_of(folder)

@@ -7,7 +7,7 @@ import click
 from cordee.core.errors import EXIT_ABORT, EXIT_BAD, EXIT_DONE, EXIT_INTERNAL, UsageError
 from cordee.core.terminal.output import print_findings, print_json
 from cordee.faces.cli.follow import RunFollower
-from cordee.faces.report.completing import complete
+from cordee.faces.report.completion import complete
 from cordee.faces.report.run_document import run_document
 from cordee.job.submit import step_of
 from cordee.job.terminal.options import (

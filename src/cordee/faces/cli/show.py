@@ -7,7 +7,7 @@ import click
 from cordee.core.terminal.output import print_json
 from cordee.core.units import format_duration, utc_text
 from cordee.faces.cli.scheduler_state import stand, words
-from cordee.faces.report.completing import complete
+from cordee.faces.report.completion import complete
 from cordee.faces.report.container import container_words
 from cordee.faces.report.run_document import run_document
 from cordee.faces.report.segments import began_words, segment_words, worth_showing

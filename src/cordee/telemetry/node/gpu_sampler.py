@@ -17,7 +17,7 @@ from cordee.core.errors import CordeeError
 from cordee.machine.gpus.presence import gpu_variables
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
 from cordee.telemetry.node.ranks_file import read_ranks
-from cordee.telemetry.node.samplers.device_facts import ToldFacts
+from cordee.telemetry.node.samplers.device_facts import DeviceFacts
 from cordee.telemetry.node.samplers.gpu import AUTO, REPLAY, GpuMetricSource, open_gpus
 from cordee.telemetry.node.samplers.gpu.attribution import GpuView, look, of_job, of_rank
 
@@ -50,7 +50,7 @@ class GpuSampler:
     ) -> None:
         self._node, self._interval_s, self._source, self._view = node, interval_s, source, view
         self._ranks, self._remarks, self._write = ranks, list(remarks), write
-        self._told = {group: ToldFacts(node, group) for group in ("gpu", "rank")}
+        self._told = {group: DeviceFacts(node, group) for group in ("gpu", "rank")}
         self._schema = (0, b"")
         self._facts_due = 0.0
         self._last_ranks: Mapping[int, Mapping[str, Any]] = {}
@@ -132,7 +132,7 @@ def main() -> int:
             refused = {options.source: str(error)}
     if source is None:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
-        write(ToldFacts(options.node, "gpu").changed({}, {}, time.time(), [f"GPUs were not sampled: {reasons}"]))
+        write(DeviceFacts(options.node, "gpu").changed({}, {}, time.time(), [f"GPUs were not sampled: {reasons}"]))
         return NOTHING_TO_SAMPLE
     remarks = [f"{name} was not used: {reason}" for name, reason in refused.items()]
     remarks += view.remarks if view is not None else ()

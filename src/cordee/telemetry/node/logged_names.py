@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Iterable, Mapping
 
-from cordee.telemetry.node.samplers.device_facts import ToldFacts
+from cordee.telemetry.node.samplers.device_facts import DeviceFacts
 
 GROUP = "logged"
 MOST_NAMES = 2000
@@ -19,7 +19,7 @@ class LoggedNames:
     """
 
     def __init__(self, node: str) -> None:
-        self._told = ToldFacts(node, GROUP)
+        self._told = DeviceFacts(node, GROUP)
         self._known: dict[str, dict[str, Any]] = {}
         self._changed = False
 

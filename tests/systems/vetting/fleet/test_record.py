@@ -19,7 +19,7 @@ import pytest
 from cordee.systems.vetting.fleet.history import history_files, read_vetting
 from cordee.systems.vetting.node.judge import record
 from cordee.systems.vetting.node.judge.record import write
-from cordee.systems.vetting.node.judge.sending import read_token
+from cordee.systems.vetting.node.judge.spool import read_token
 
 from .conftest import broken, result, slow, vetting
 
@@ -173,7 +173,7 @@ def test_a_collector_that_never_answers_does_not_hold_the_vetting(target, monkey
 
 
 def test_a_spool_keeps_only_so_many(target, collector, monkeypatch):
-    monkeypatch.setattr("cordee.systems.vetting.node.judge.sending._MOST_KEPT", 3)
+    monkeypatch.setattr("cordee.systems.vetting.node.judge.spool._MOST_KEPT", 3)
     collector.code = 503
     for job in range(6):
         write(vetting(str(job)), target)

@@ -43,7 +43,7 @@ _BROUGHT_BACK = "brought back"
 _RUNS_ON = ("running", "unknown", _BRINGS_BACK)
 
 
-class _Told(NamedTuple):
+class _AllocationFate(NamedTuple):
     """What an agent was told of the allocation; `host_lost` is None where it did not ask for the batch script's node."""
 
     fate: str
@@ -187,7 +187,7 @@ class SlurmRescue:
         begun = told is not None and told.by != self._here.node and told.fate in (_BRINGS_BACK, _BROUGHT_BACK)
         return told.fate if told is not None and begun else fate
 
-    def _told(self, fresh_s: float, unanswered_s: float) -> Optional[_Told]:
+    def _told(self, fresh_s: float, unanswered_s: float) -> Optional[_AllocationFate]:
         """Return what an agent of this allocation was told, if that is fresh."""
         answer, here, now = read_record(self._folder.control / _ANSWER), self._here.document(), time.time()
         if {key: answer.get(key) for key in here} != here:
@@ -200,7 +200,7 @@ class SlurmRescue:
         }
         if not 0.0 <= now - answer["at"] < lasts_s.get(fate, fresh_s):
             return None
-        return _Told(fate, answer["host_lost"], answer["by"])
+        return _AllocationFate(fate, answer["host_lost"], answer["by"])
 
     def _tell(self, fate: str, host_lost: Optional[bool], at: float) -> None:
         document = {**self._here.document(), "at": at, "fate": fate, "host_lost": host_lost, "by": self._here.node}

@@ -9,7 +9,7 @@ from pathlib import Path
 from cordee.backends.slurm.sbatch.body import ScriptBody, read_body
 from cordee.backends.slurm.sbatch.directives import read_directives
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch, command_of, dropped_options, read_launch
-from cordee.backends.slurm.sbatch.layout import AskedLayout, exported, need_keys, read_layout, stop_keys, with_step
+from cordee.backends.slurm.sbatch.layout import RequestedLayout, exported, need_keys, read_layout, stop_keys, with_step
 from cordee.backends.slurm.sbatch.options import last_values
 from cordee.backends.slurm.sbatch.shell import Command
 from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, unquoted
@@ -104,7 +104,9 @@ def _mpi(launch: ScriptLaunch, left: list[Left]) -> str | None:
     return None
 
 
-def _environment(asked: AskedLayout, launch: ScriptLaunch | None, variables: Variables, left: list[Left]) -> str | None:
+def _environment(
+    asked: RequestedLayout, launch: ScriptLaunch | None, variables: Variables, left: list[Left]
+) -> str | None:
     """Return the EDF that srun, else sbatch, was told; one that only a shell can name is left out."""
     given = last_values([*asked.values.values(), *(launch.srun if launch else [])]).get("environment")
     if given is None or not given.value:

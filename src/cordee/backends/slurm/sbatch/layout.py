@@ -32,7 +32,7 @@ _FORMS = "not a form that could be read"
 
 
 @dataclass
-class AskedLayout:
+class RequestedLayout:
     """What the options ask for; numbers of one node, bytes, seconds. None is what nobody said.
 
     Attributes:
@@ -79,9 +79,9 @@ class AskedLayout:
         return {name: str(value) for name, value in numbers.items() if value is not None}
 
 
-def read_layout(given: list[GivenOption]) -> AskedLayout:
+def read_layout(given: list[GivenOption]) -> RequestedLayout:
     """Return what sbatch's options ask for; options with no key of their own are in `options` or `left`."""
-    asked = AskedLayout(values=last_values(given))
+    asked = RequestedLayout(values=last_values(given))
     for one in asked.values.values():
         if one.option and one.option.fate == CARRY:
             asked.options.append(long_form(one))
@@ -92,7 +92,7 @@ def read_layout(given: list[GivenOption]) -> AskedLayout:
     return asked
 
 
-def with_step(asked: AskedLayout, launch: ScriptLaunch) -> AskedLayout:
+def with_step(asked: RequestedLayout, launch: ScriptLaunch) -> RequestedLayout:
     """Return what is asked for when srun's own options for the layout lie over sbatch's."""
     own = last_values([one for one in launch.srun if one.name in _OF_STEP])
     if launch.all_ranks and "ntasks" in asked.values:
@@ -102,7 +102,7 @@ def with_step(asked: AskedLayout, launch: ScriptLaunch) -> AskedLayout:
     values = {**asked.values, **own}
     if "ntasks" in own and "ntasks-per-node" not in own:
         values.pop("ntasks-per-node", None)
-    step = AskedLayout(values=values)
+    step = RequestedLayout(values=values)
     _count(step)
     step.options, step.left, step.fewest_nodes = asked.options, asked.left, asked.fewest_nodes
     step.gpus, step.memory = max(step.gpus, asked.gpus), asked.memory or step.memory
@@ -111,7 +111,7 @@ def with_step(asked: AskedLayout, launch: ScriptLaunch) -> AskedLayout:
     return step
 
 
-def _count(asked: AskedLayout) -> None:
+def _count(asked: RequestedLayout) -> None:
     counts = {name: _read(asked, name, read_count) for name in _COUNTS}
     gpus = {name: _read(asked, name, read_gpus) for name in _TOTALS}
     nodes = _read(asked, "nodes", read_nodes)
@@ -160,7 +160,7 @@ def _count(asked: AskedLayout) -> None:
     _memory(asked)
 
 
-def _memory(asked: AskedLayout) -> None:
+def _memory(asked: RequestedLayout) -> None:
     shares = {"mem": 1, "mem-per-cpu": asked.cpus or asked.tasks or 1, "mem-per-gpu": asked.gpus}
     for name in _SIZES:
         if name not in asked.values:
@@ -172,7 +172,7 @@ def _memory(asked: AskedLayout) -> None:
             asked.leave(name, _MEMORY_UNKNOWN)
 
 
-def _exclusive(asked: AskedLayout) -> None:
+def _exclusive(asked: RequestedLayout) -> None:
     if "exclusive" in asked.values:
         asked.options.append(long_form(asked.values["exclusive"]))
     if "time" in asked.values and read_time(asked.text("time") or "") is None:
@@ -184,13 +184,13 @@ def _exclusive(asked: AskedLayout) -> None:
         asked.leave("export", "the ranks get the environment of the submission; [env] and `setup` add to it")
 
 
-def exported(asked: AskedLayout) -> dict[str, str]:
+def exported(asked: RequestedLayout) -> dict[str, str]:
     """Return the variables of `--export=ALL,NAME=value`."""
     pairs = (part.partition("=") for part in (asked.text("export") or "").split(",") if "=" in part)
     return {name: value for name, _, value in pairs if name.isidentifier()}
 
 
-def _read(asked: AskedLayout, name: str, reader: Any) -> Any:
+def _read(asked: RequestedLayout, name: str, reader: Any) -> Any:
     text = asked.text(name)
     if text is None:
         return None
@@ -200,7 +200,7 @@ def _read(asked: AskedLayout, name: str, reader: Any) -> Any:
     return found
 
 
-def need_keys(asked: AskedLayout, launch: ScriptLaunch | None) -> tuple[dict[str, Any], list[Left]]:
+def need_keys(asked: RequestedLayout, launch: ScriptLaunch | None) -> tuple[dict[str, Any], list[Left]]:
     """Return [need] for a layout and the command that runs in it, with what differs."""
     left: list[Left] = []
     ranks = _ranks(asked, launch, left)
@@ -237,7 +237,7 @@ def need_keys(asked: AskedLayout, launch: ScriptLaunch | None) -> tuple[dict[str
     return need, left
 
 
-def _ranks(asked: AskedLayout, launch: ScriptLaunch | None, left: list[Left]) -> int | str:
+def _ranks(asked: RequestedLayout, launch: ScriptLaunch | None, left: list[Left]) -> int | str:
     if launch is None:
         return 1
     if launch.ranks == "gpu":

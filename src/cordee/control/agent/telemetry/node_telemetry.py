@@ -18,7 +18,7 @@ from cordee.telemetry.node.blocklog import (
     iter_records,
 )
 from cordee.telemetry.node.samplers._base import Sampler
-from cordee.telemetry.node.samplers.device_facts import ToldFacts
+from cordee.telemetry.node.samplers.device_facts import DeviceFacts
 from cordee.wire.messages import CappedValues, LogFile, RankStand, RankStep
 from cordee.wire.messages import Telemetry as Told
 
@@ -71,7 +71,7 @@ class NodeTelemetry:
         self._pids = pids
         self._about_ranks = about_ranks
         self._node_sampler, self._rank_sampler = samplers
-        self._told = {group: ToldFacts(node, group) for group in ("node", "rank")}
+        self._told = {group: DeviceFacts(node, group) for group in ("node", "rank")}
         self._records: list[bytes] = []
         self._schemas: dict[int, bytes] = {}
         self._unacknowledged: deque[_Kept] = deque()

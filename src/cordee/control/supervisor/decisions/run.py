@@ -31,7 +31,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Ordered,
     Over,
     Passed,
-    PortsTold,
+    PortsFound,
     Preparing,
     RankNews,
     RunCommand,
@@ -54,7 +54,7 @@ _TERMINATION_S = 2.0
 _OF_TRIAL = (
     AgentLost,
     ContainerGone,
-    PortsTold,
+    PortsFound,
     BeginningFound,
     TrainingSaid,
     TrainingEnded,

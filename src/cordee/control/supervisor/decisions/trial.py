@@ -30,7 +30,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Order,
     Ordered,
     Passed,
-    PortsTold,
+    PortsFound,
     RankNews,
     RunCommand,
     SayTraining,
@@ -105,7 +105,7 @@ class Trial:
         self._fenced: Optional[dict[str, int]] = None
         self._due: Optional[float] = None
         self._rules: dict[type, Callable[[Any], list[RunCommand]]] = {
-            PortsTold: self._ports_told,
+            PortsFound: self._ports_told,
             BeginningFound: self._begin,
             TrainingSaid: self._start,
             FoundGone: self._found_gone,
@@ -130,7 +130,7 @@ class Trial:
         self._asked_at, self._session, self._due = now, node.session, now + _SECOND_S
         return [Order(node.name, messages.Port(self._question, node.address, _PORTS))]
 
-    def _ports_told(self, event: PortsTold) -> list[RunCommand]:
+    def _ports_told(self, event: PortsFound) -> list[RunCommand]:
         told, node = event.message, self.attempt.nodes[0]
         if told.id != self._question or self._asked_at is None or self.lost is not None:
             return []

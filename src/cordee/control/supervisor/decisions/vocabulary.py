@@ -285,7 +285,7 @@ class Concluded(NamedTuple):
     refusal: Optional[str]
 
 
-class PortsTold(NamedTuple):
+class PortsFound(NamedTuple):
     """A node has told which of its ports are free, or why none is."""
 
     message: messages.FreePorts
@@ -486,7 +486,7 @@ RunEvent = Union[
     Preparing,
     Broke,
     Concluded,
-    PortsTold,
+    PortsFound,
     BeginningFound,
     TrainingSaid,
     TrainingEnded,

@@ -20,7 +20,7 @@ from cordee.systems.data.pack.places import refuse_file
 from cordee.systems.data.pack.shards.file import TAR, ShardFile, open_shard
 from cordee.systems.data.pack.shards.indexes import open_index_at
 from cordee.systems.data.pack.workers import Jobs, run_all
-from cordee.systems.data.pack.writing import writing_to
+from cordee.systems.data.pack.write_faults import writing_to
 
 _MARK = ".unpacking"
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -33,7 +33,7 @@ _QUIET_S = 0.3
 _POLL_S = 0.05
 
 
-class AskedRank:
+class TracedRank:
     """One process of a rank that is asked where it stands.
 
     Args:
@@ -166,7 +166,7 @@ class HangEvidence:
     def run(self) -> None:
         """Collect until everybody has answered or the time is up."""
         node, attempt = self._order["node"], self._order["attempt"]
-        ranks = [AskedRank(about) for about in self._order["ranks"]]
+        ranks = [TracedRank(about) for about in self._order["ranks"]]
         paths = {*self._order["places"], *(path for rank in ranks for path in open_files(rank.pid))}
         most_s = min(_MOUNTS_S, (self._until - time.monotonic()) / 2)
         about_node = {"schema": "cordee.stand_node/1", "node": node, "at": utc_text()}
@@ -187,7 +187,7 @@ class HangEvidence:
             self._lacks += [f"rank {rank.rank}: {text}" for text in rank.lacks]
         write_end(self._out, "; ".join(self._lacks)[:10_000])
 
-    def _write_answers(self, ranks: list[AskedRank]) -> None:
+    def _write_answers(self, ranks: list[TracedRank]) -> None:
         for rank in ranks:
             for ending, content in rank.answers():
                 self._write(f"rank-{rank.rank}{ending}", content)

@@ -21,7 +21,7 @@ from cordee.telemetry.node.metrics.receiver import Receiver
 from cordee.telemetry.node.metrics.scraping import PATIENCE_S, Scraping
 from cordee.telemetry.node.metrics.streams import Streams
 from cordee.telemetry.node.ranks_file import read_ranks
-from cordee.telemetry.node.samplers.device_facts import ToldFacts
+from cordee.telemetry.node.samplers.device_facts import DeviceFacts
 
 RANK_ATTRIBUTE = "cordee.rank"
 _TURN_S = 0.5
@@ -37,7 +37,7 @@ class Collector:
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
         self._streams = Streams(asked["node"])
-        self._told = ToldFacts(asked["node"], GROUP)
+        self._told = DeviceFacts(asked["node"], GROUP)
         self._ranks_file = Path(asked["ranks"])
         self._ranks: Mapping[int, Mapping[str, Any]] = {}
         self._scraping = Scraping(asked["scrape"], self._scraped, float(asked.get("patience_s", PATIENCE_S)))

@@ -6,7 +6,7 @@ from typing import Optional, Union
 
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
 from cordee.telemetry.node.samplers._base import Sampler
-from cordee.telemetry.node.samplers.device_facts import ToldFacts
+from cordee.telemetry.node.samplers.device_facts import DeviceFacts
 
 
 class RecordedSampler:
@@ -26,7 +26,7 @@ class RecordedSampler:
         self._cadence_s = cadence_s
         self._described: Optional[tuple[list[Union[str, int]], list[dict[str, str]]]] = None
         self._schema = 0
-        self._told = ToldFacts(node, group)
+        self._told = DeviceFacts(node, group)
 
     def take(self, moment: float) -> bytes:
         """Take one sample and return its records; empty when there was nothing to ask about.

@@ -8,7 +8,7 @@ from cordee.telemetry.node.blocklog import encode_facts
 from cordee.telemetry.node.samplers._base import FIRST, Sampler
 
 
-class ToldFacts:
+class DeviceFacts:
     """What has been told of one group on one node.
 
     A reason for a missing metric is told once it holds for two samples, so that what only a first sample lacks is not.

@@ -25,7 +25,7 @@ from cordee.systems.data.node.shards.members import Damaged, members
 from cordee.systems.data.pack._base import CHUNK_BYTES, SampleOrigin
 from cordee.systems.data.pack.places import work_folder
 from cordee.systems.data.pack.shards.file import open_shard
-from cordee.systems.data.pack.writing import writing_to
+from cordee.systems.data.pack.write_faults import writing_to
 
 _REPLACED = "replaced by a later member of the same name"
 _UNSAFE = "leads out of the archive"

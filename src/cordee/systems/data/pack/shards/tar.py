@@ -26,7 +26,7 @@ from cordee.systems.data.pack.shards.writer import ShardWriter
 from cordee.systems.data.pack.state import PackState
 from cordee.systems.data.pack.unreadable import refuse_unreadable
 from cordee.systems.data.pack.workers import Jobs, run_all
-from cordee.systems.data.pack.writing import writing_to
+from cordee.systems.data.pack.write_faults import writing_to
 
 if TYPE_CHECKING:
     from cordee.systems.data.pack._base import PackPlan

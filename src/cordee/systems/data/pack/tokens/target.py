@@ -24,7 +24,7 @@ from cordee.systems.data.pack.tokens.documents import documents
 from cordee.systems.data.pack.tokens.tokenizers import Tokenizer, open_tokenizer
 from cordee.systems.data.pack.unreadable import refuse_unreadable
 from cordee.systems.data.pack.workers import Jobs, run_all
-from cordee.systems.data.pack.writing import writing_to
+from cordee.systems.data.pack.write_faults import writing_to
 
 if TYPE_CHECKING:
     import numpy

@@ -12,7 +12,7 @@ from typing import Any
 from cordee.systems.vetting.fleet.actions._base import Action, ActionError
 from cordee.systems.vetting.fleet.actions.command import filled, run_site_command
 from cordee.systems.vetting.fleet.proposals import Proposal
-from cordee.systems.vetting.node.judge.sending import call, read_token
+from cordee.systems.vetting.node.judge.spool import call, read_token
 
 SCHEMA = "cordee.ticket/1"
 _TIMEOUT_S = 10.0

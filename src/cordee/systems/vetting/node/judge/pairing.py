@@ -23,7 +23,7 @@ _RESERVE_SHARE = 0.25
 _OWN_CAUSES = ("closed", "absent")
 
 
-class _Meeting(NamedTuple):
+class _PairOutcome(NamedTuple):
     """What one pair said: its rate, or why there is none, and which of its nodes take part no longer or were late."""
 
     bytes_per_s: Optional[float]
@@ -100,7 +100,7 @@ def _policy(settings: dict[str, Any], confusion_ratio: float) -> PairPolicy:
 
 async def _meet(
     listener: VettedNode, connector: VettedNode, settings: dict[str, Any], round_s: float, request: dict[str, Any]
-) -> _Meeting:
+) -> _PairOutcome:
     """Have two nodes measure each other once, within `round_s` and the time of an answer."""
     began = monotonic()
     try:
@@ -109,7 +109,7 @@ async def _meet(
         port = None
     if port is None:
         why = f"{listener.name} did not name a port to meet at"
-        silent = _Meeting(None, why, {listener.name: Out("did not answer when asked for a port", "silent")})
+        silent = _PairOutcome(None, why, {listener.name: Out("did not answer when asked for a port", "silent")})
         return await _apart(silent, listener)
     common = {
         "address": listener.address,
@@ -136,7 +136,7 @@ async def _ask(
     return (await member.check([entry], left_s - reserve_s, patience_s=patience_s, **request))[0]
 
 
-async def _apart(meeting: _Meeting, *members: VettedNode) -> _Meeting:
+async def _apart(meeting: _PairOutcome, *members: VettedNode) -> _PairOutcome:
     """Return the meeting with the silent ones told apart: one who still says what time it is, is there and was late."""
     out = meeting.out or {}
     silent = [member for member in members if member.name in out and out[member.name].cause == "silent"]
@@ -147,18 +147,18 @@ async def _apart(meeting: _Meeting, *members: VettedNode) -> _Meeting:
     )
 
 
-def _reading(results: dict[str, dict[str, Any]]) -> _Meeting:
+def _reading(results: dict[str, dict[str, Any]]) -> _PairOutcome:
     """Return what both ends' results mean; the one that connects comes second and knows more."""
     rates = [result["value"] for result in results.values() if result["status"] == "pass"]
     if len(rates) == len(results):
-        return _Meeting(min(rates))
+        return _PairOutcome(min(rates))
     out = {node: Out(result["evidence"], result["cause"]) for node, result in results.items() if _is_out(result)}
     told = [(node, result) for node, result in results.items() if result["status"] != "pass"]
     if out:
         told = [(node, result) for node, result in told if node in out]
     node, result = told[-1]
     late = tuple(node for node, result in results.items() if _is_late(result))
-    return _Meeting(None, f"{node}: {result['evidence']}", out, late)
+    return _PairOutcome(None, f"{node}: {result['evidence']}", out, late)
 
 
 def _is_out(result: dict[str, Any]) -> bool:

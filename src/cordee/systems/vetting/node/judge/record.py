@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from cordee.systems.vetting.node.judge import history
-from cordee.systems.vetting.node.judge.sending import VettingSpool
+from cordee.systems.vetting.node.judge.spool import VettingSpool
 
 _LOG = logging.getLogger("cordee.systems.vetting.node.judge.history")
 _WAIT_S = 5.0

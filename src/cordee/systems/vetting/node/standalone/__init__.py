@@ -41,7 +41,7 @@ def take_part(options: VetOptions) -> int:
 
     part = asyncio.run(take())
     if part.document is not None:
-        from cordee.systems.vetting.node.standalone.printing import show
+        from cordee.systems.vetting.node.standalone.output import show
 
         show(part.document, options)
     return part.code

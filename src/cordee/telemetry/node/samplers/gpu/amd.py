@@ -30,7 +30,7 @@ _XGMI = {
 }
 
 
-class _NotTold(Exception):
+class _NotGiven(Exception):
     """A value that the library does not give, and why."""
 
 
@@ -131,12 +131,12 @@ class _Device:
         found: dict[str, float] = {}
         try:
             self._metrics = self._ask("amdsmi_get_gpu_metrics_info")
-        except _NotTold as error:
+        except _NotGiven as error:
             self._metrics = {"why": str(error)}
         for name, reader in self._readers.items():
             try:
                 value = reader()
-            except _NotTold as error:
+            except _NotGiven as error:
                 reasons[name] = str(error)
                 continue
             if value != value:
@@ -165,9 +165,9 @@ class _Device:
         try:
             return getattr(self._smi, function)(self._handle, *arguments)
         except AttributeError:
-            raise _NotTold(f"this amdsmi has no {function}") from None
+            raise _NotGiven(f"this amdsmi has no {function}") from None
         except self._smi.AmdSmiException as error:
-            raise _NotTold(f"amdsmi: {' '.join(str(error).split())}") from None
+            raise _NotGiven(f"amdsmi: {' '.join(str(error).split())}") from None
 
     def _metric(self, name: str) -> float:
         """Return a number of the firmware's metrics; lists of links are added up."""
@@ -176,7 +176,7 @@ class _Device:
             known = [part for part in value if _is_number(part)]
             value = sum(known) if known else "N/A"
         if not _is_number(value):
-            raise _NotTold(self._metrics.get("why") or f"amdsmi: {name} is not told")
+            raise _NotGiven(self._metrics.get("why") or f"amdsmi: {name} is not told")
         return float(value)
 
     def _percent(self, name: str) -> float:
@@ -205,30 +205,30 @@ class _Device:
             ticks = energy.get("energy_accumulator", energy.get("power"))  # its name in older releases
             if _is_number(ticks) and _is_number(energy.get("counter_resolution")):
                 return self._grown("energy", ticks * energy["counter_resolution"] / 1e6, self._now)
-        except _NotTold:
+        except _NotGiven:
             pass
         told = self._ask("amdsmi_get_power_info")
         for name in ("socket_power", "current_socket_power", "average_socket_power"):
             if _is_number(told.get(name)) and told[name] > 0:
                 return float(told[name])
-        raise _NotTold("amdsmi: power is not told")
+        raise _NotGiven("amdsmi: power is not told")
 
     def _clock(self, which: str) -> float:
         value = self._ask("amdsmi_get_clock_info", self._smi.AmdSmiClkType.GFX).get(which)
         if not _is_number(value):
-            raise _NotTold("amdsmi: the clock is not told")
+            raise _NotGiven("amdsmi: the clock is not told")
         return float(value) * 1e6
 
     def _temperature(self) -> float:
         kinds, metrics = self._smi.AmdSmiTemperatureType, self._smi.AmdSmiTemperatureMetric
         value = self._ask("amdsmi_get_temp_metric", kinds.HOTSPOT, metrics.CURRENT)
         if not _is_number(value):
-            raise _NotTold("amdsmi: the temperature is not told")
+            raise _NotGiven("amdsmi: the temperature is not told")
         return float(value)
 
     def _memory_total(self) -> float:
         if self._gpu.memory_total_bytes is None:
-            raise _NotTold("amdsmi: its memory is not told")
+            raise _NotGiven("amdsmi: its memory is not told")
         return float(self._gpu.memory_total_bytes)
 
     def _processes(self) -> float:

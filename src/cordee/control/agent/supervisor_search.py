@@ -20,7 +20,7 @@ _KEEPER_AFTER_S = 3.0
 _STAYED_S = 5.0
 
 
-class Seeking:
+class SupervisorSearch:
     """Connects an agent to its supervisor.
 
     Args:

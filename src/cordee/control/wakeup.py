@@ -12,7 +12,7 @@ from typing import Iterable
 _POLL_S = 0.2
 
 
-class Waking:
+class Wakeup:
     """Wakes the main thread of a process when a child ends, one of the given processes ends, or SIGUSR1 comes.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cordee.control.agent.seeking import Seeking
+from cordee.control.agent.supervisor_search import SupervisorSearch
 
 
 class Answers:
@@ -21,7 +21,7 @@ def connections(orphan_s: float, most: int, *, led: bool) -> int:
     """Return how often an agent connects before it gives up, or `most`, if each supervisor leads it, or sends it away."""
 
     async def look() -> int:
-        seeking = Seeking(None, "n1", 2, Answers(), orphan_s, None)
+        seeking = SupervisorSearch(None, "n1", 2, Answers(), orphan_s, None)
         for count in range(most):
             if await seeking.connect(asyncio.Event()) is None:
                 return count
