@@ -294,7 +294,7 @@ async def _run(script: str) -> bytes:
 
 class Endless:
     async def finish(self) -> None:
-        await remarks._document_side("endless", "x")
+        await remarks.document_side("endless", "x")
 
 
 def test_the_nodes_are_given_back_in_time_however_long_sealing_takes(folder, monkeypatch, tmp_path):
