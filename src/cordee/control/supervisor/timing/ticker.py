@@ -169,6 +169,7 @@ class Ticker:
 
     async def tell_the_rest(self) -> None:
         """Tell those who wait how it has ended, once this does nothing any more."""
+        self._news.ending = self.ending
         await self._news.tell_the_rest(self._nodes.values())
 
     def _tell_news(self) -> None:
