@@ -20,6 +20,7 @@ from cordee.wire.pulse import DUMP, FOLDER, STACKS, SUFFIX, GroupProgress, Pulse
 _EVERY_S = 1.0
 _MOST_FRAMES = 64
 _MOST_AT_END_S = 5.0
+_LEARNS_S = 3.0
 _RING = 2000  # collectives, which is torch's own number where the recorder is on
 # Real-time signals that nobody is known to use, from the last downwards.
 _SIGNALS = tuple(range(signal.SIGRTMAX - 3, signal.SIGRTMAX - 9, -1))
@@ -28,10 +29,10 @@ _optimizer_steps = 0
 
 
 def begin() -> None:
-    """Start the thread, once in a process; not in the processes that `multiprocessing` starts, such as a data loader's workers."""
+    """Start the thread, once in a process; not in the daemons that `multiprocessing` starts, such as a data loader's workers."""
     global _started
     folder = os.environ.get(FOLDER)
-    if _started or not folder or _is_worker():
+    if _started or not folder:
         return
     _started = True
     _guarded(_have_recorded, None)
@@ -60,13 +61,18 @@ def _count_optimizer_steps() -> None:
 
 
 def _is_worker() -> bool:
+    """Return whether this is a daemon of `multiprocessing`; a process that it has started learns a moment later what it is."""
     multiprocessing = sys.modules.get("multiprocessing.process")
-    return multiprocessing is not None and multiprocessing.parent_process() is not None
+    if multiprocessing is None or multiprocessing.parent_process() is None:
+        return False
+    time.sleep(_LEARNS_S)
+    return bool(multiprocessing.current_process().daemon)
 
 
 def _run(folder: str) -> None:
     try:
-        _PulseThread(folder).run()
+        if not _is_worker():
+            _PulseThread(folder).run()
     except Exception:  # whatever it is: the training goes on without being watched
         return
 

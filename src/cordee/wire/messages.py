@@ -106,7 +106,7 @@ class RankStand(NamedTuple):
 
     Attributes:
         rank: the global rank.
-        stands_s: seconds since its last step or collective; since its start where there was none.
+        stands_s: seconds since its last step or collective; as `idle_s` where there was none.
         idle_s: seconds since it last did anything else: ran other lines of Python, read or wrote, had children at work.
         usual_s: the median time between two steps before, in seconds; None where fewer than three were seen.
         began: whether it has made a step or called a collective in this attempt.

@@ -58,3 +58,45 @@ def test_dumps_of_ranks_that_hang_name_who_broke_it(tmp_path: Path, kind: str, f
     watching(tmp_path, make_node_zip(tmp_path), during)
     (finding,) = analyse(find_dumps(dumps)).findings
     assert (finding["kind"], finding["ranks"]) == (found, [2])
+
+
+SPAWNED = """
+import sys, time
+import torch, torch.distributed as dist
+from torch.utils.data import DataLoader
+
+def train(rank):
+    dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
+    loader = iter(DataLoader(range(100), num_workers=1, multiprocessing_context="spawn"))
+    for step in range(5):
+        dist.all_reduce(next(loader).float())
+    if rank == 1:
+        time.sleep(600)
+    dist.all_reduce(torch.ones(1))
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(train, nprocs=2)
+"""
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("launcher", ["torchrun", "spawn"])
+def test_processes_that_a_rank_starts_to_train_are_ranks_of_their_own(tmp_path: Path, launcher: str):
+    (tmp_path / "spawned.py").write_text(SPAWNED)
+    (tmp_path / "worker.py").write_text(
+        SPAWNED.replace("torch.multiprocessing.spawn(train, nprocs=2)", "import os; train(int(os.environ['RANK']))")
+    )
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "worker.py")
+
+    async def during(ranks: WatchedRanks) -> None:
+        ranks.start(0, *(torchrun if launcher == "torchrun" else ("spawned.py",)), str(tmp_path / "store"))
+        await ranks.until(lambda: ranks.stands() and ranks.stands()[0].began)
+        files = await ranks.gather()
+        documents = [ranks.document_of(files, rank) for rank in (0, 1)]
+        assert [document["launched_as"] for document in documents] == [0, 0]
+        assert [document["groups"][0]["enqueued"] for document in documents] == [6, 5]
+        assert b"in train" in files["rank-1.stacks"]
+        assert {"rank-0.flight", "rank-1.flight"} < files.keys()
+        assert "rank-2.json" not in files
+
+    watching(tmp_path, make_node_zip(tmp_path), during)

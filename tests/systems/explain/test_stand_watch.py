@@ -180,3 +180,36 @@ def test_an_order_about_another_attempt_is_answered_at_once(tmp_path: Path, node
         assert ranks.told.files("hang-1") == {"": b"attempt 7 has no ranks on n"}
 
     watching(tmp_path, node_zip, during)
+
+
+RAS = """#!/bin/sh
+echo "$@" >> {log}
+[ "$2" = -f ] && {old} && exit 1
+echo '{{"communicators": []}}'
+"""
+
+
+@pytest.mark.parametrize(("old", "name"), [("false", "ras-n.json"), ("true", "ras-n.txt")])
+def test_what_nccl_says_of_itself_is_collected(
+    tmp_path: Path, node_zip: Path, monkeypatch: pytest.MonkeyPatch, old: str, name: str
+):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "ncclras").write_text(RAS.format(log=tmp_path / "asked", old=old))
+    (tools / "ncclras").chmod(0o755)
+    (tmp_path / "dumps").mkdir()
+    (tmp_path / "dumps" / "n:1.log").write_text("x" * 200_000 + "last")
+    os.mkfifo(tmp_path / "dumps" / "fifo.log")
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+
+    async def during(ranks: WatchedRanks) -> None:
+        ranks.start(0, "-c", "import time; time.sleep(600)", NCCL_INSPECTOR_DUMP_DIR="dumps")
+        await ranks.until(ranks.pids)
+        files = await ranks.gather()
+        assert files[name] == b'{"communicators": []}\n'
+        assert files["inspector-n-n_1.log"].endswith(b"xlast")
+        assert len(files["inspector-n-n_1.log"]) == 128 << 10
+        assert "inspector-n-fifo.log" not in files
+
+    watching(tmp_path, node_zip, during)
+    assert (tmp_path / "asked").read_text().splitlines()[0] == "-v -f json"

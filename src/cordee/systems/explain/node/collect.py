@@ -19,6 +19,8 @@ from cordee.core.clock import unix_s
 from cordee.core.units import utc_text
 from cordee.machine.opening import read_regular, regular
 from cordee.machine.processes.table import read_process
+from cordee.machine.processes.tree import kill_all
+from cordee.systems.explain.node.nccl_state import nccl_files
 from cordee.systems.explain.node.node_state import state_of_node
 from cordee.systems.explain.node.parts import write_end, write_file
 from cordee.systems.explain.node.process_state import open_files, state_of, takes_signal
@@ -127,8 +129,7 @@ class TracedRank:
         self._wants_dump = True
         reader.ask(self._asked)
         if signal.SIGRTMIN <= pulse.signal <= signal.SIGRTMAX and takes_signal(self.pid, pulse.signal):
-            os.kill(self.pid, pulse.signal)
-            self._wants_stacks = True
+            self._wants_stacks = kill_all([self.pid], pulse.signal) == 1
         else:
             self.lacks.append("no stacks: it has no handler for them")
 
@@ -159,7 +160,7 @@ class HangEvidence:
 
     def __init__(self, order: dict[str, Any], out: BinaryIO) -> None:
         self._order, self._out = order, out
-        self._until = time.monotonic() + max(0.5, order["deadline_s"] - _RESERVE_S)
+        self._until = order["asked_at"] + max(0.5, order["deadline_s"] - _RESERVE_S)
         self._left = _NODE_BYTES
         self._lacks: list[str] = []
 
@@ -168,12 +169,15 @@ class HangEvidence:
         node, attempt = self._order["node"], self._order["attempt"]
         ranks = [TracedRank(about) for about in self._order["ranks"]]
         paths = {*self._order["places"], *(path for rank in ranks for path in open_files(rank.pid))}
-        most_s = min(_MOUNTS_S, (self._until - time.monotonic()) / 2)
+        most_s = max(0.1, min(_MOUNTS_S, (self._until - time.monotonic()) / 3))
         about_node = {"schema": "cordee.stand_node/1", "node": node, "at": utc_text()}
         since_s = unix_s() - self._order["began_at"]
         self._write(f"node-{node}.json", _json({**about_node, **state_of_node(paths, most_s, since_s)}))
         for rank in ranks:
             self._write(f"rank-{rank.rank}.json", _json(rank.document(node, attempt)))
+        self._write_answers(ranks)
+        for name, content in nccl_files(node, [rank.pid for rank in ranks], most_s).items():
+            self._write(name, content)
         for rank in ranks:
             seen = rank.py_spy()
             if seen is not None:

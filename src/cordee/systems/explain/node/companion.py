@@ -100,14 +100,11 @@ class StandWatch(Companion):
         for rank, watched in self._ranks.items():
             stand = watched.motion.stand(self._looked_at)._asdict()
             shared = {**stand, "step": steps.get(rank), "launched_as": rank}
-            told: dict[int, RankProcess] = {}
-            for process in sorted(self._pulses.of_rank(rank), key=_weight):
-                told[process.pulse.rank if process.pulse.elastic else rank] = process
-            for own, process in told.items():
+            for own, process in _trainers(rank, self._pulses.of_rank(rank)).items():
                 age = round(process.beat_age_s(self._looked_at), 1)
                 about = {"rank": own, "pid": process.pid, "pulse": process.path, "beat_age_s": age}
                 found.append({**shared, **about, "processor_s": watched.activity.share(process.pid)})
-            if not told:
+            if not self._pulses.of_rank(rank):
                 about = {"pid": watched.root, "pulse": None, "beat_age_s": None}
                 found.append({**shared, **about, "processor_s": watched.activity.share(watched.root)})
         return self._began_at, found
@@ -135,6 +132,15 @@ def _look(watched: _Watched, processes: list[RankProcess], step: Optional[int], 
         motion.why = "stopped"
     elif any(process.beat_age_s(now) > SILENT_S for process in processes):
         motion.why = "silent"
+
+
+def _trainers(rank: int, processes: list[RankProcess]) -> dict[int, RankProcess]:
+    """Return the process that trains by its rank: that of the agent, or its own where several train, as with torchrun and `mp.spawn`."""
+    several = len({process.pulse.rank for process in processes if process.pulse.groups}) > 1
+    if several:
+        processes = [process for process in processes if process.pulse.groups]
+    owns = {process: several or process.pulse.elastic for process in processes}
+    return {process.pulse.rank if owns[process] else rank: process for process in sorted(processes, key=_weight)}
 
 
 def _weight(process: RankProcess) -> tuple[int, int, int]:

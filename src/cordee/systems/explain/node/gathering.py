@@ -11,6 +11,7 @@ import os
 from typing import Any, Callable, Optional
 
 from cordee.control.agent.companions import CompanionHost
+from cordee.core.clock import monotonic
 from cordee.machine.processes.starting import module_argv
 from cordee.machine.tasks.task import STDOUT, Task, TaskExit
 from cordee.runs.plan import RunPlan
@@ -75,6 +76,7 @@ class Gathering:
             "attempt": order.attempt,
             "deadline_s": order.deadline_s,
             "places": self._places(),
+            "asked_at": monotonic(),
             "began_at": began_at,
             "ranks": ranks,
         }
