@@ -58,7 +58,6 @@ from cordee.control.supervisor.decisions.vocabulary import (
 from cordee.control.supervisor.disks.lanes import Lanes
 from cordee.control.supervisor.disks.starting import EXIT_REFUSED, Starting
 from cordee.control.supervisor.ending import Ending, LedSegment
-from cordee.control.supervisor.event_loop import run_passes
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.supervisor.parts import Parts
@@ -424,7 +423,7 @@ def main() -> int:
     gc.disable()
 
     try:
-        return run_passes(serve())
+        return asyncio.run(serve())
     except CordeeError as error:
         say(f"cordee supervisor: {error}")
         return (

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
 from cordee.job.document import HangTable
 from cordee.job.findings import JobFindings
-from cordee.job.plan.examination import Examination, ShownPaths
+from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.model import Plan
 
 
 class ExplainExamination(Examination):
     """When a run is said to hang, and what is done then."""
 
-    def part(self, shown: Sequence[ShownPaths]) -> tuple[dict[str, Any] | None, list[Finding]]:
+    def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
         hang = self.loaded.job.hang
         if hang == HangTable():
-            return None, []
+            return Contribution()
         after_s = None if hang.after == "auto" else hang.after
-        return {"enabled": hang.enabled, "after_s": after_s, "action": hang.action}, []
+        return Contribution({"enabled": hang.enabled, "after_s": after_s, "action": hang.action})
 
     def judge(self, plan: Plan) -> list[Finding]:
         saying, hang = JobFindings(self.loaded), self.loaded.job.hang
