@@ -51,7 +51,8 @@ def hang_finding(verdict: HangVerdict, hang: Hang) -> Finding:
         "hardware": [line for node in nodes if node in hang.nodes for line in hang.nodes[node].kernel_log[-5:]],
     }
     text = sentence(verdict, hang, nodes)
-    return Finding(text, "error", f"hang-{verdict.kind}", next=_NEXT[verdict.kind], evidence=evidence)
+    severity = "warn" if verdict.kind in (UNKNOWN, "busy") else "error"
+    return Finding(text, severity, f"hang-{verdict.kind}", next=_NEXT[verdict.kind], evidence=evidence)
 
 
 def sentence(verdict: HangVerdict, hang: Hang, nodes: list[str]) -> str:
