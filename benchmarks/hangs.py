@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from cordee.core.units import parse_utc
-from cordee.systems.explain.node.hang import HangDetector, HangPolicy
+from cordee.systems.explain.node.hang.detector import HangDetector, HangPolicy
 from cordee.testing.runs.real_run import LocalRun
 from cordee.wire.messages import RankStand
 
