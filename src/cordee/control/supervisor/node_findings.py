@@ -11,7 +11,7 @@ from cordee.wire.messages import NodeFinding
 _MOST, _MOST_NAMED = 200, 50
 
 
-class _Told(NamedTuple):
+class _Reported(NamedTuple):
     level: int
     nodes: int
 
@@ -25,7 +25,7 @@ class NodeFindings:
 
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
-        self._told: dict[tuple[str, str], _Told] = {}
+        self._told: dict[tuple[str, str], _Reported] = {}
         self._written = 0
 
     def told_before(self, findings: Iterable[Finding]) -> None:
@@ -35,7 +35,7 @@ class NodeFindings:
             if "cause" in about and "level" in about:
                 nodes = finding.place()["nodes"]
                 of = "" if about.get("shared") else nodes[0] if nodes else ""
-                self._told[str(about["cause"]), of] = _Told(int(about["level"]), len(nodes))
+                self._told[str(about["cause"]), of] = _Reported(int(about["level"]), len(nodes))
 
     def tell(self, found: Mapping[str, Sequence[NodeFinding]]) -> None:
         """Write what is new or worse of what nodes have found, by their names; of a cause that nodes share, in one finding."""
@@ -45,10 +45,10 @@ class NodeFindings:
                 causes.setdefault((one.cause, "" if one.shared else node), {})[node] = one
         for key, nodes in causes.items():
             worst = max(nodes.values(), key=lambda one: one.level)
-            told = self._told.get(key, _Told(-1, len(nodes)))
+            told = self._told.get(key, _Reported(-1, len(nodes)))
             if worst.level <= told.level and len(nodes) < 2 * told.nodes:
                 continue
-            self._told[key] = _Told(max(worst.level, told.level), len(nodes))
+            self._told[key] = _Reported(max(worst.level, told.level), len(nodes))
             self._write(worst, nodes)
 
     def _write(self, worst: NodeFinding, nodes: Mapping[str, NodeFinding]) -> None:
