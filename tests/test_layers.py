@@ -49,7 +49,7 @@ CALLED_BY_NAME = {
     ("__init__", "cordee.telemetry.store.reader"),
     ("control.supervisor.closing_findings", "cordee.telemetry.store.seal"),
     ("control.supervisor.closing_findings", "cordee.cli"),
-    ("systems.explain.node.hang_watch", "cordee.systems.explain.hang_report"),
+    ("systems.explain.node.hang.watch", "cordee.systems.explain.hang_report"),
 }
 ENTRY_POINTS = {"cordee.backends", "cordee.systems"}  # groups of them, which are no modules
 DEFERRED_ON_NODE = {"torch", "numpy", "pynvml", "amdsmi", "jax", "obstore", "PIL", "torchvision"}

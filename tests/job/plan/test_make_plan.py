@@ -152,7 +152,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
             "checks": "cordee.systems.vetting.node.checks",
             "checkpoints": "cordee.systems.checkpoints.node.owner:RunCheckpoints",
             "companion/explain": "cordee.systems.explain.node.companion:StandWatch",
-            "watcher/explain": "cordee.systems.explain.node.hang_watch:HangWatch",
+            "watcher/explain": "cordee.systems.explain.node.hang.watch:HangWatch",
         },
     }
 

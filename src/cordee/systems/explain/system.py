@@ -11,7 +11,7 @@ SYSTEM = System(
     examine="cordee.systems.explain.examine:ExplainExamination",
     node_parts={
         "companion/explain": "cordee.systems.explain.node.companion:StandWatch",
-        "watcher/explain": "cordee.systems.explain.node.hang_watch:HangWatch",
+        "watcher/explain": "cordee.systems.explain.node.hang.watch:HangWatch",
     },
     report="cordee.systems.explain.report:SECTIONS",
     routes="cordee.systems.explain.topology.routes:router",

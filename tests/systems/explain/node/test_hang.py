@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from cordee.systems.explain.node.hang import HangBegan, HangDetector, HangOver, HangPolicy
+from cordee.systems.explain.node.hang.detector import HangBegan, HangDetector, HangOver, HangPolicy
 from cordee.wire.messages import RankStand
 
 RANKS = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cordee.runs.folder import RunFolder
-from cordee.systems.explain.node import hang_files
-from cordee.systems.explain.node.hang_files import HangFiles
+from cordee.systems.explain.node.hang import files as hang_files
+from cordee.systems.explain.node.hang.files import HangFiles
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from cordee.core.clock import monotonic, unix_s
 from cordee.core.findings import Finding
 from cordee.runs.folder import say
 from cordee.runs.lane import Lane
-from cordee.systems.explain.node.hang import HangBegan, HangDetector, HangOver, HangPolicy
-from cordee.systems.explain.node.hang_files import HangFiles
+from cordee.systems.explain.node.hang.detector import HangBegan, HangDetector, HangOver, HangPolicy
+from cordee.systems.explain.node.hang.files import HangFiles
 from cordee.wire.messages import Gather, Gathered, RanksEnded, RanksStarted, StopAnswers, Telemetry
 
 _COLLECT_S, _MORE_S, _JUDGE_S = 8.0, 3.0, 20.0
