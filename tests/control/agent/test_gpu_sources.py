@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from cordee.core.errors import UsageError
-from cordee.telemetry.node.samplers.gpu import SOURCES, GpuMetricSource, _gpm, nvml_gpm, open_gpus
+from cordee.telemetry.node.samplers.gpu import SOURCES, GpuMetricSource, open_gpus
 from cordee.telemetry.node.samplers.gpu._sharing import Sharing
-from cordee.telemetry.node.samplers.gpu.nvml_basic import NvmlSampler
-from cordee.telemetry.node.samplers.gpu.nvml_gpm import NvmlGpmSource
+from cordee.telemetry.node.samplers.gpu.nvml import gpm, gpm_samples
+from cordee.telemetry.node.samplers.gpu.nvml.basic import NvmlSampler
+from cordee.telemetry.node.samplers.gpu.nvml.gpm import NvmlGpmSource
 from cordee.testing.clocks import give_clock
 from cordee.testing.nvml import FakeGpus
 from cordee.testing.samplers import GpuSourceContract
@@ -31,8 +32,8 @@ def library(fake_library) -> str:
 @pytest.fixture
 def gpus(tmp_path, fake_nvml, monkeypatch) -> FakeGpus:
     """Two GPUs with GPM, and no waiting for its interval."""
-    monkeypatch.setattr(nvml_gpm, "LEAST_S", 0.0)
-    monkeypatch.setattr(_gpm, "_EARLY_S", 0.0)
+    monkeypatch.setattr(gpm, "LEAST_S", 0.0)
+    monkeypatch.setattr(gpm_samples, "_EARLY_S", 0.0)
     gpus = FakeGpus(tmp_path, count=2, library=fake_nvml).gpm(0, BUSY).gpm(1, BUSY)
     for name, value in gpus.env.items():
         monkeypatch.setenv(name, value)
@@ -122,7 +123,7 @@ def test_a_tick_that_comes_early_is_compared_with_the_one_before_the_last(gpus, 
     source = opened(NvmlGpmSource(library=library))
     began, at = time.monotonic(), [0.0]
     give_clock(monkeypatch, "cordee.telemetry.node.samplers", monotonic=lambda: began + at[0])
-    monkeypatch.setattr(_gpm, "_EARLY_S", 0.09)
+    monkeypatch.setattr(gpm_samples, "_EARLY_S", 0.09)
     for now, known in [(1.0, True), (1.05, True), (1.1, True), (1.17, True), (1.2, True), (1.21, False), (1.3, True)]:
         at[0] = now
         assert (values(source)["gpu_sm_ratio"] == 0.8) is known, now
@@ -244,28 +245,28 @@ def test_structs_and_numbers_are_those_of_nvidias_own_module():
 
     import pynvml
 
-    from cordee.telemetry.node.samplers.gpu import _nvml, _nvml_values
+    from cordee.telemetry.node.samplers.gpu.nvml import library, values
 
     pairs = {
-        _nvml.Memory: pynvml.c_nvmlMemory_t,
-        _nvml.MemoryV2: pynvml.c_nvmlMemory_v2_t,
-        _nvml.Utilization: pynvml.c_nvmlUtilization_t,
-        _nvml.Violation: pynvml.c_nvmlViolationTime_t,
-        _nvml.NvmlProcess: pynvml.c_nvmlProcessInfo_v3_t,
-        _nvml.FieldValue: pynvml.c_nvmlFieldValue_t,
-        _nvml.Attributes: pynvml.c_nvmlDeviceAttributes,
-        _nvml.GpmSupport: pynvml.c_nvmlGpmSupport_t,
+        library.Memory: pynvml.c_nvmlMemory_t,
+        library.MemoryV2: pynvml.c_nvmlMemory_v2_t,
+        library.Utilization: pynvml.c_nvmlUtilization_t,
+        library.Violation: pynvml.c_nvmlViolationTime_t,
+        library.NvmlProcess: pynvml.c_nvmlProcessInfo_v3_t,
+        library.FieldValue: pynvml.c_nvmlFieldValue_t,
+        library.Attributes: pynvml.c_nvmlDeviceAttributes,
+        library.GpmSupport: pynvml.c_nvmlGpmSupport_t,
     }
     for ours, theirs in pairs.items():
         places = [[getattr(kind, name).offset for name, *_ in kind._fields_] for kind in (ours, theirs)]
         assert places[0] == places[1], ours
         assert ctypes.sizeof(ours) == ctypes.sizeof(theirs)
     asked, metric = pynvml.c_nvmlGpmMetricsGet_t, pynvml.c_nvmlGpmMetric_t
-    assert (asked.sample1.offset, asked.sample2.offset, asked.metrics.offset) == (8, 16, _gpm._HEAD.size)
-    assert (metric.nvmlReturn.offset, metric.value.offset, ctypes.sizeof(metric)) == (4, 8, _gpm._ENTRY.size)
-    assert _gpm._VERSION == pynvml.NVML_GPM_METRICS_GET_VERSION
-    assert _gpm._ROOM >= pynvml.NVML_GPM_METRIC_MAX
-    assert pynvml.nvmlMemory_v2 == _nvml_values._MEMORY_V2
+    assert (asked.sample1.offset, asked.sample2.offset, asked.metrics.offset) == (8, 16, gpm_samples._HEAD.size)
+    assert (metric.nvmlReturn.offset, metric.value.offset, ctypes.sizeof(metric)) == (4, 8, gpm_samples._ENTRY.size)
+    assert gpm_samples._VERSION == pynvml.NVML_GPM_METRICS_GET_VERSION
+    assert gpm_samples._ROOM >= pynvml.NVML_GPM_METRIC_MAX
+    assert pynvml.nvmlMemory_v2 == values._MEMORY_V2
     names = {
         "gpu_graphics_ratio": "GRAPHICS_UTIL",
         "gpu_sm_ratio": "SM_UTIL",
@@ -285,13 +286,13 @@ def test_structs_and_numbers_are_those_of_nvidias_own_module():
         "gpu_c2c_transmit_bytes_per_second": "C2C_TOTAL_TX_PER_SEC",
         "gpu_c2c_receive_bytes_per_second": "C2C_TOTAL_RX_PER_SEC",
     }
-    assert {name: number for number, name, _ in _gpm.METRICS} == {
+    assert {name: number for number, name, _ in gpm_samples.METRICS} == {
         name: getattr(pynvml, f"NVML_GPM_METRIC_{theirs}") for name, theirs in names.items()
     }
-    assert pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES == _nvml_values._PCIE_SENT
-    assert pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES == _nvml_values._PCIE_RECEIVED
-    assert pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX == _nvml_values._NVLINK_SENT
-    assert pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX == _nvml_values._NVLINK_RECEIVED
+    assert pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES == values._PCIE_SENT
+    assert pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES == values._PCIE_RECEIVED
+    assert pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX == values._NVLINK_SENT
+    assert pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX == values._NVLINK_RECEIVED
 
 
 def test_a_source_whose_library_misbehaves_keeps_no_other_from_being_tried(monkeypatch):
@@ -310,7 +311,7 @@ def test_the_page_has_every_source_and_every_metric():
     assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)[: len(SOURCES)] == [
         candidate.name for candidate in SOURCES
     ]
-    for number, name, _ in _gpm.METRICS:
+    for number, name, _ in gpm_samples.METRICS:
         assert re.search(rf"GPM [\d, ]*\b{number}\b", page), name
 
 

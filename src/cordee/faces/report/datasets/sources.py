@@ -11,6 +11,7 @@ from pathlib import Path
 from cordee.telemetry.node.catalogue import GROUPS, METRICS
 
 _SAMPLERS = Path(__file__).parents[3] / "telemetry" / "node" / "samplers"
+_GPU_SAMPLERS = _SAMPLERS / "gpu"
 _PLACE = re.compile(r"(proc|sys)/[a-z]|cgroup |perf_event")
 _CALLS = ("metric", "described")
 
@@ -18,15 +19,15 @@ _CALLS = ("metric", "described")
 @lru_cache(maxsize=1)
 def metric_sources() -> dict[str, list[str]]:
     """Return the sources of each standard metric: names of GPU sources (`[sampling] gpus`), else what is read."""
-    trees = {path.stem: ast.parse(path.read_text()) for path in sorted((_SAMPLERS / "gpu").glob("*.py"))}
+    trees = {_module(path): ast.parse(path.read_text()) for path in sorted(_GPU_SAMPLERS.rglob("*.py"))}
     found: dict[str, dict[str, None]] = {name: {} for name in METRICS}
-    for stem, tree in trees.items():
+    for module, tree in trees.items():
         source = _source_name(tree)
         if source:
-            named = {metric for module in _with_helpers(stem, trees) for metric in _named(trees[module])}
+            named = {metric for helper in _with_helpers(module, trees) for metric in _named(trees[helper])}
             for metric in (metric.name for metric in GROUPS["gpu"] if metric.name in named - _refused(tree)):
                 found[metric][source] = None
-    for path in sorted(path for path in _SAMPLERS.rglob("[!_]*.py") if path.parent.name != "gpu"):
+    for path in sorted(path for path in _SAMPLERS.rglob("[!_]*.py") if _GPU_SAMPLERS not in path.parents):
         tree = ast.parse(path.read_text())
         told = dict(_told(tree))
         places = ", ".join(dict.fromkeys(_open_ended(text) for text in _texts_of(tree) if _PLACE.match(text)))
@@ -36,15 +37,19 @@ def metric_sources() -> dict[str, list[str]]:
     return {name: list(sources) for name, sources in found.items()}
 
 
-def _with_helpers(stem: str, trees: dict[str, ast.Module]) -> set[str]:
-    """Return a module and those of its folder that it imports, and so on; the seam's base module is none of them."""
-    found, due = set(), [stem]
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(_GPU_SAMPLERS).with_suffix("").parts)
+
+
+def _with_helpers(module: str, trees: dict[str, ast.Module]) -> set[str]:
+    """Return a module of GPU sources and those that it imports, and so on; the seam's base module is none of them."""
+    found, due = set(), [module]
     while due:
         name = due.pop()
         if name in trees and name not in found and name not in ("_base", "__init__"):
             found.add(name)
             modules = [node.module or "" for node in ast.walk(trees[name]) if isinstance(node, ast.ImportFrom)]
-            due += [module.rpartition(".")[2] for module in modules if ".samplers.gpu." in module]
+            due += [one.partition(".samplers.gpu.")[2] for one in modules if ".samplers.gpu." in one]
     return found
 
 

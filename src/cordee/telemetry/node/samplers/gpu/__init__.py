@@ -29,9 +29,9 @@ class SamplerSource(NamedTuple):
 
 _ROOM = "cordee.telemetry.node.samplers.gpu"
 SOURCES = (
-    SamplerSource("nvml-gpm", f"{_ROOM}.nvml_gpm", "NvmlGpmSource"),
+    SamplerSource("nvml-gpm", f"{_ROOM}.nvml.gpm", "NvmlGpmSource"),
     SamplerSource("dcgm", f"{_ROOM}.dcgm", "DcgmSource"),
-    SamplerSource("nvml", f"{_ROOM}.nvml_basic", "NvmlSampler"),
+    SamplerSource("nvml", f"{_ROOM}.nvml.basic", "NvmlSampler"),
     SamplerSource("amdsmi", f"{_ROOM}.amd", "AmdSmiSource"),
 )
 

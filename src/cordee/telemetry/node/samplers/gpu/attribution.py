@@ -48,15 +48,16 @@ class Attribution(NamedTuple):
 
 def look(library: Optional[str] = None) -> tuple[Optional[GpuView], str]:
     """Return which GPUs this process may open, NVIDIA's or else AMD's; None with the reasons when no library tells."""
-    from cordee.telemetry.node.samplers.gpu import _nvml, _nvml_devices
+    from cordee.telemetry.node.samplers.gpu.nvml.devices import show
+    from cordee.telemetry.node.samplers.gpu.nvml.library import LIBRARY, Nvml
 
     try:
-        nvml = _nvml.Nvml(library or _nvml.LIBRARY)
+        nvml = Nvml(library or LIBRARY)
     except SourceUnavailable as error:
         amd, reason = _look_amd()
         return amd, "" if amd else f"{error}; {reason}"
     try:
-        shown = _nvml_devices.show(nvml)
+        shown = show(nvml)
     except SourceUnavailable as error:
         return None, str(error)
     finally:

@@ -7,8 +7,8 @@ import struct
 from typing import Optional, Sequence
 
 from cordee.telemetry.node.samplers._base import FIRST, NAN
-from cordee.telemetry.node.samplers.gpu._nvml import GONE, SUCCESS, GpmSupport, Nvml
-from cordee.telemetry.node.samplers.gpu._nvml_devices import SampledDevice
+from cordee.telemetry.node.samplers.gpu.nvml.devices import SampledDevice
+from cordee.telemetry.node.samplers.gpu.nvml.library import GONE, SUCCESS, GpmSupport, Nvml
 
 # Of nvml.h: the metric's id, our name, what one unit of it is. Percent of cycles or of time; MiB/s.
 _PERCENT, _MIB = 0.01, float(1 << 20)

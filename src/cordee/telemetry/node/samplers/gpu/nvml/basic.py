@@ -7,10 +7,10 @@ from typing import Any, Optional, Sequence, Union
 
 from cordee.telemetry.node.samplers._base import NAN
 from cordee.telemetry.node.samplers.gpu._base import GpuMetricSource, Roots, SourceUnavailable
-from cordee.telemetry.node.samplers.gpu._nvml import LIBRARY, Nvml
-from cordee.telemetry.node.samplers.gpu._nvml_devices import SampledDevice, find_again, select
-from cordee.telemetry.node.samplers.gpu._nvml_values import Values
 from cordee.telemetry.node.samplers.gpu._sharing import Sharing
+from cordee.telemetry.node.samplers.gpu.nvml.devices import SampledDevice, find_again, select
+from cordee.telemetry.node.samplers.gpu.nvml.library import LIBRARY, Nvml
+from cordee.telemetry.node.samplers.gpu.nvml.values import Values
 
 _RETRY_S = 5.0
 _ALONE = "NVML's basic counters do not tell it: it takes GPM (Hopper or newer) or DCGM"

@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence
 
 from cordee.machine.gpus.model import bus_id
 from cordee.telemetry.node.samplers.gpu._base import SourceUnavailable, chosen
-from cordee.telemetry.node.samplers.gpu._nvml import NO_PERMISSION, SUCCESS, Attributes, Memory, Nvml
+from cordee.telemetry.node.samplers.gpu.nvml.library import NO_PERMISSION, SUCCESS, Attributes, Memory, Nvml
 
 _UNSEEN = "NVML does not show it: it fell off the bus, or a cgroup or container hides it"
 

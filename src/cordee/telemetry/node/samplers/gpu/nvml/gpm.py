@@ -6,10 +6,10 @@ import time
 from typing import Optional, Sequence
 
 from cordee.telemetry.node.samplers.gpu._base import Roots
-from cordee.telemetry.node.samplers.gpu._gpm import LEAST_S, Gpm, names_of
-from cordee.telemetry.node.samplers.gpu._nvml import LIBRARY, Nvml
-from cordee.telemetry.node.samplers.gpu._nvml_devices import SampledDevice
-from cordee.telemetry.node.samplers.gpu.nvml_basic import NvmlSampler
+from cordee.telemetry.node.samplers.gpu.nvml.basic import NvmlSampler
+from cordee.telemetry.node.samplers.gpu.nvml.devices import SampledDevice
+from cordee.telemetry.node.samplers.gpu.nvml.gpm_samples import LEAST_S, Gpm, names_of
+from cordee.telemetry.node.samplers.gpu.nvml.library import LIBRARY, Nvml
 
 _UNKNOWN = "GPM does not tell it on this driver and these GPUs"
 _COARSE = "GPM's finer counters replace it"

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, Callable, Optional
 
 from cordee.telemetry.node.samplers._base import FIRST, NAN
-from cordee.telemetry.node.samplers.gpu._nvml import (
+from cordee.telemetry.node.samplers.gpu.nvml.devices import SampledDevice
+from cordee.telemetry.node.samplers.gpu.nvml.library import (
     FOR_GOOD,
     GONE,
     SUCCESS,
@@ -20,7 +21,6 @@ from cordee.telemetry.node.samplers.gpu._nvml import (
     Utilization,
     Violation,
 )
-from cordee.telemetry.node.samplers.gpu._nvml_devices import SampledDevice
 
 _MEMORY_V2 = ctypes.sizeof(MemoryV2) | 2 << 24
 _SM_CLOCK, _GPU_SENSOR, _POWER_POLICY, _THERMAL_POLICY = 1, 0, 0, 1
