@@ -32,7 +32,7 @@ def plan_for(folder: Path, **explain: Any) -> RunPlan:
     return plan_of({**about, "sampling": {"interval_s": 1.0}})
 
 
-class ToldUplink(Uplink):
+class RecordingUplink(Uplink):
     """The agent's end of the connection: keeps what is told."""
 
     identifier = "session"
@@ -63,7 +63,7 @@ class WatchedRanks:
     """
 
     def __init__(self, folder: Path, node_zip: Path, **explain: Any) -> None:
-        self.folder, self.meeting, self.told = folder, folder / "meeting", ToldUplink()
+        self.folder, self.meeting, self.told = folder, folder / "meeting", RecordingUplink()
         self.meeting.mkdir(mode=0o700)
         self.attempt = 1
         self.steps: dict[int, int] = {}

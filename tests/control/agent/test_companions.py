@@ -9,7 +9,7 @@ from typing import Any
 from cordee.control.agent import companions as port
 from cordee.control.agent.companions import Companion, CompanionHost, Companions
 from cordee.control.agent.troubles import NodeTroubles
-from cordee.testing.watched_ranks import ToldUplink, plan_for
+from cordee.testing.watched_ranks import RecordingUplink, plan_for
 from cordee.wire.messages import Gather, RankStand, StopAt
 
 HERE = f"{__name__}:"
@@ -49,7 +49,7 @@ def test_all_are_lent_the_same_and_one_that_fails_keeps_no_other_from_looking(tm
         parts = {"companion/a": f"{HERE}Failing", "companion/b": f"{HERE}Looking", "companion/c": f"{HERE}OfOld"}
         companions = Companions(plan_for(tmp_path)._replace(node_parts=parts), "n")
         none: Any = None
-        host = CompanionHost(lambda: 1, lambda: {4: 77}, dict, lambda: tmp_path, tmp_path, none, ToldUplink())
+        host = CompanionHost(lambda: 1, lambda: {4: 77}, dict, lambda: tmp_path, tmp_path, none, RecordingUplink())
         handlers = companions.attach(host)
         assert set(handlers) == {Gather, StopAt}
         assert companions.environment({"A": "1"}, 5) == {"A": "1", "OLD": "5"}

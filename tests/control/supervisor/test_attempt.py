@@ -8,9 +8,9 @@ import pytest
 
 from cordee.control.supervisor.beginning import Beginning
 from cordee.control.supervisor.decisions.attempt import Attempt
+from cordee.control.supervisor.decisions.failure_evidence import FailureEvidence
 from cordee.control.supervisor.decisions.nodes import Nodes
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
-from cordee.control.supervisor.decisions.settling import Settling
 from cordee.control.supervisor.decisions.vocabulary import (
     AgentCame,
     AgentLost,
@@ -229,14 +229,14 @@ def test_nodes_are_not_asked_whether_they_live_while_the_ranks_of_thousands_end(
 
 def test_nodes_that_are_waited_for_are_looked_through_ten_times_a_second_however_often_others_are_heard():
     attempt, _ = of_many(1000, 10)
-    settling, looks = Settling("probe-1"), []
+    evidence, looks = FailureEvidence("probe-1"), []
 
     def living():
         looks.append(1)
         return attempt.nodes
 
     for turn in range(2000):
-        assert settling.look(1.0 + turn / 1000, 9000 - turn, True, living).again is not None
+        assert evidence.look(1.0 + turn / 1000, 9000 - turn, True, living).again is not None
     assert 15 <= len(looks) <= 20
 
 

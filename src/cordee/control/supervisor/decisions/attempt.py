@@ -6,11 +6,11 @@ from typing import Any, Callable, Optional
 
 from cordee.control.lease import LEASE_OVER
 from cordee.control.supervisor.decisions.agreement import StopAgreement
+from cordee.control.supervisor.decisions.failure_evidence import FailureEvidence
 from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
 from cordee.control.supervisor.decisions.restart import Blame, Failure
 from cordee.control.supervisor.decisions.roll import Roll
-from cordee.control.supervisor.decisions.settling import Settling
 from cordee.control.supervisor.decisions.vocabulary import (
     AgentLost,
     AskToStop,
@@ -60,7 +60,7 @@ class Attempt:
         self._launch, self._epoch, self._silent_s = launch, epoch, silent_s
         self._index = {node.name: index for index, node in enumerate(nodes)}
         self._roll, self._blame = Roll(len(nodes), ranks_per_node), Blame()
-        self._settling = Settling(f"probe-{number}")
+        self._evidence = FailureEvidence(f"probe-{number}")
         self._ordered = False
         self._interrupted: Optional[AttemptOutcome] = None
         self._asked: Optional[AttemptOutcome] = None
@@ -273,7 +273,7 @@ class Attempt:
         if self._blame.culprit is None:
             asked = self._asked if self._agreement is not None and self._agreement.asked else None
             return self._over(asked or AttemptOutcome("finished")) if self.all_ended else []
-        settled = self._settling.look(now, self._roll.left, self._blame.victims_only, self._living_nodes)
+        settled = self._evidence.look(now, self._roll.left, self._blame.victims_only, self._living_nodes)
         if settled.again is None:
             return self._over(AttemptOutcome("failed", self._blame.culprit))
         self._again(settled.again)

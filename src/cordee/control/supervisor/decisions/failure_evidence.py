@@ -21,7 +21,7 @@ class Settled(NamedTuple):
     asked: list[Order]
 
 
-class Settling:
+class FailureEvidence:
     """What is heard in the moments after the first failure of an attempt.
 
     Where all that failed complain of a lost peer, the nodes whose ranks run must answer first, for what they said earlier
