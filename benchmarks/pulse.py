@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cordee.testing.watched_ranks import WatchedRanks, make_node_zip, watching
+from cordee.testing.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 
 RANK = """
 import os, resource, sys, time

@@ -98,12 +98,12 @@ Faces reach systems by their doors: `{"`, `".join(filter(None, module.DOORS))}`.
 
 | what | where |
 |---|---|
-| a check of nodes | `systems/vetting/node/checks/`, and a line in its table |
+| a check of nodes | `systems/vetting/node/checks/`, in the folder of what it looks at, and a line in its table |
 | a rule or a protocol that is shipped | `systems/vetting/rules/`, `systems/vetting/protocol/` |
 | a source of GPU metrics | `telemetry/node/samplers/gpu/`, and a line in its table |
 | another scheduler | a folder of `backends/`, with its part that runs on nodes in `node/`, and a line in `core/backends.py` |
 | an engine for containers | `systems/environments/node/engines/` |
-| a format of data sets | `systems/data/pack/formats/`; what reads it on nodes in `systems/data/node/read/` |
+| a format of data sets | `systems/data/pack/formats/`; what reads it on nodes in `systems/data/node/read/packed/` |
 | a key of the job document | `job/document.py`, or the `document` of the system that reads it; one sentence below it says what it means |
 | a message between supervisor and agent | `wire/messages.py` |
 | a command about runs | `faces/cli/`; one of a system in that system's `cli` |

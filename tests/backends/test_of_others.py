@@ -19,7 +19,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
 from cordee.systems.data.account import account_of
-from cordee.testing.corpora import pack_corpus
+from cordee.testing.data.corpora import pack_corpus
 from cordee.testing.submitting import wait_until
 
 from .sites import OUTSIDE, SpoolSite

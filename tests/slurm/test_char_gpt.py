@@ -13,7 +13,7 @@ from cordee.systems.checkpoints.pace import storage_view
 from cordee.systems.data.account import account_of
 from cordee.telemetry.store.placement import placement
 from cordee.telemetry.store.reader import open_run
-from cordee.testing.corpora import pack_corpus
+from cordee.testing.data.corpora import pack_corpus
 from cordee.testing.runs.real_run import LocalRun
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(400)]

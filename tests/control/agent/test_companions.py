@@ -9,7 +9,7 @@ from typing import Any
 from cordee.control.agent import companions as port
 from cordee.control.agent.companions import Companion, CompanionHost, Companions
 from cordee.control.agent.troubles import NodeTroubles
-from cordee.testing.watched_ranks import RecordingUplink, plan_for
+from cordee.testing.runs.watched_ranks import RecordingUplink, plan_for
 from cordee.wire.messages import Gather, RankStand, StopAt
 
 HERE = f"{__name__}:"

@@ -14,7 +14,7 @@ import pytest
 import cordee
 from cordee.systems.environments.node.document import ContainerRoot, Environment
 from cordee.systems.environments.node.engines import ENGINES, find_engine
-from cordee.testing.corpora import pack_corpus
+from cordee.testing.data.corpora import pack_corpus
 from cordee.testing.runs.real_run import LocalRun
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "char-gpt"

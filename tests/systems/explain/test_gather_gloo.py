@@ -8,7 +8,7 @@ import pytest
 
 from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
-from cordee.testing.watched_ranks import WatchedRanks, make_node_zip, watching
+from cordee.testing.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 
 RANKS = 4
 SCRIPT = """

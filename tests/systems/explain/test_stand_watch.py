@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cordee.testing.watched_ranks import WatchedRanks, a_torch, make_node_zip, watching
+from cordee.testing.runs.watched_ranks import WatchedRanks, a_torch, make_node_zip, watching
 from cordee.wire.messages import RankStand
 
 # At work for a part of the time, whatever else the machine does.
