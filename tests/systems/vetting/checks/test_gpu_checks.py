@@ -309,7 +309,7 @@ def test_a_library_that_hangs_is_killed_and_says_where_it_was(gpus):
     result = one("gpu.temperature", gpus, check_deadline_s=3)
     assert (result["status"], result["cause"]) == ("unknown", "timeout")
     assert "nvmlDeviceGetTemperature" in result["evidence"]
-    assert any("machine/nvml" in line for line in result["facts"]["stack"])
+    assert any("machine/gpus/nvml" in line for line in result["facts"]["stack"])
 
 
 def test_a_hang_of_one_thing_leaves_the_other_checks_alone(gpus):

@@ -567,7 +567,7 @@ def assert_only(vetted: Vetted, bad: list[str], code: int = 3) -> None:
     assert {code for codes in vetted.codes.values() for code in codes} == {vetted.code}
 
 
-# They differ in a line of the table only, which `tests/checks/test_gpu_xid.py` goes through.
+# They differ in a line of the table only, which `tests/systems/vetting/checks/test_gpu_xid.py` goes through.
 MORE_XIDS = [xid_fault(number) for number in (63, 64, 74, 94, 95, 119, 120)]
 VETTINGS = [*together(FAULTS), *(pytest.param([fault], marks=pytest.mark.campaign) for fault in MORE_XIDS)]
 
