@@ -8,6 +8,8 @@ from typing import NamedTuple, Optional
 
 from cordee.machine import sysfs
 
+# Corrected errors of one memory module from which on it is worth a word; uncorrected ones always are.
+MOST_CORRECTED = 100
 _CONTROLLERS = "sys/devices/system/edac/mc"
 
 

@@ -8,6 +8,8 @@ from typing import NamedTuple, Optional
 
 from cordee.machine import sysfs
 
+# Packets that a port drops for want of room within some seconds are congestion; more than this is worth a word.
+MOST_DROPS = 1000
 _LOOPBACK = 772
 _SLINGSHOT = "hsn*"
 # Errors of the wire and of the port. Sources: InfiniBand specification 16.1.3.5 (PortCounters) and the kernel's
@@ -94,6 +96,29 @@ def read_counters(link: FabricPort) -> Counters:
     if flaps is None:
         flaps = (sysfs.number(os.path.join(link.folder, "carrier_changes")) or 0) // 2
     return Counters(_numbers(folder, _ETHERNET_ERRORS), _numbers(folder, _ETHERNET_DROPS), flaps)
+
+
+def growth(before: Counters, after: Counters) -> Counters:
+    """Return what each counter has grown by, where it has; one that was reset meanwhile has grown by what it holds now."""
+    return Counters(
+        _differences(before.errors, after.errors),
+        _differences(before.drops, after.drops),
+        _difference(before.flaps, after.flaps),
+    )
+
+
+def list_counters(grown: dict[str, int]) -> str:
+    """Return `rx_errors +3, tx_errors +1`."""
+    return ", ".join(f"{name} +{value}" for name, value in sorted(grown.items()))
+
+
+def _differences(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    grown = {name: _difference(before[name], value) for name, value in after.items() if name in before}
+    return {name: value for name, value in grown.items() if value}
+
+
+def _difference(before: int, after: int) -> int:
+    return after - before if after >= before else after
 
 
 def _infiniband(folder: str) -> list[FabricPort]:

@@ -6,7 +6,14 @@ excludes a node is our judgement of its "immediate action": what asks for a rese
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import NamedTuple, Optional
+
+from cordee.machine.gpus.model import bus_id
+
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
+_SXID = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
+_RECOVERED = re.compile(r"to 0x0 \(none\)", re.IGNORECASE)
 
 
 class Xid(NamedTuple):
@@ -83,3 +90,32 @@ def xid(number: int) -> Xid:
     """Return what a number means; one that the table lacks is warned of."""
     unknown = Xid(number, "not in Cordée's table", "device", "warn", "look it up in NVIDIA's catalogue of XIDs")
     return XIDS.get(number, unknown)
+
+
+class DriverMessage(NamedTuple):
+    """What NVIDIA's driver has written of a GPU, or of an NVSwitch: what it means, the PCI address, and its words."""
+
+    meaning: Xid
+    address: str
+    switch: bool
+    words: str
+
+
+def driver_message(line: str) -> Optional[DriverMessage]:
+    """Return what a line of the kernel log says of a GPU or an NVSwitch; None: it is another one, or it takes back an earlier one."""
+    for pattern, switch in ((_XID, False), (_SXID, True)):
+        match = pattern.search(line)
+        if match is None:
+            continue
+        number, words = int(match[2]), match[3] or ""
+        if number == 154 and not switch and _RECOVERED.search(words):
+            return None
+        meaning = _switch_meaning(number, words) if switch else xid(number)
+        return DriverMessage(meaning, bus_id(match[1]) or match[1], switch, words[:200])
+    return None
+
+
+def _switch_meaning(number: int, words: str) -> Xid:
+    grave = "fatal" in words.lower() and "non-fatal" not in words.lower()
+    action = "reset all GPUs and switches of the fabric" if grave else _WATCH
+    return Xid(number, "error of an NVSwitch", "link", "fail" if grave else "warn", action)

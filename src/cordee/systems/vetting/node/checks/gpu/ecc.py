@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator
 
+from cordee.machine.gpus.faults import WARN_CORRECTED, WARN_RETIRED_PAGES, memory_faults
 from cordee.machine.gpus.model import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Context, Parameter, Result
 from cordee.systems.vetting.node.checks.gpu._base import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
@@ -38,9 +39,17 @@ class EccCheck(GpuCheck):
     parameters = (
         Parameter("max_uncorrectable", "count", "uncorrectable errors since the driver was loaded", default=0),
         Parameter(
-            "warn_corrected", "count", "corrected errors since the driver was loaded, from which it warns", default=1000
+            "warn_corrected",
+            "count",
+            "corrected errors since the driver was loaded, from which it warns",
+            default=WARN_CORRECTED,
         ),
-        Parameter("warn_retired_pages", "count", "retired pages from which it warns; there is room for 64", default=60),
+        Parameter(
+            "warn_retired_pages",
+            "count",
+            "retired pages from which it warns; there is room for 64",
+            default=WARN_RETIRED_PAGES,
+        ),
         EXPECTED,
         DEVICES,
     )
@@ -73,22 +82,8 @@ def _has_no_ecc(gpu: Gpu) -> bool:
 
 
 def _faults(gpu: Gpu, parameters: dict[str, Any]) -> Iterator[GpuFault]:
-    uncorrectable, banks = gpu.ecc_uncorrectable or 0, gpu.remap_banks or {}
-    if uncorrectable > parameters["max_uncorrectable"]:
-        yield GpuFault(gpu, "fail", f"{uncorrectable} uncorrectable ECC errors since the driver was loaded")
-    if gpu.remap_failure:
-        yield GpuFault(gpu, "fail", "row remapping failed: it must be replaced")
-    if gpu.remap_pending:
-        yield GpuFault(gpu, "fail", "row remapping is pending: it must be reset")
-    if gpu.retired_pending:
-        yield GpuFault(gpu, "fail", "page retirement is pending: it must be reset")
-    if gpu.sram_threshold_exceeded:
-        yield GpuFault(gpu, "fail", "more uncorrectable errors of its SRAM than the driver allows: it must be replaced")
-    if banks.get("none"):
-        yield GpuFault(gpu, "warn", f"{banks['none']} banks of its memory have no spare row left")
-    if (gpu.retired_pages or 0) >= parameters["warn_retired_pages"]:
-        yield GpuFault(gpu, "warn", f"{gpu.retired_pages} pages of its memory are retired; there is room for 64")
-    if (gpu.ecc_corrected or 0) >= parameters["warn_corrected"]:
-        yield GpuFault(gpu, "warn", f"{gpu.ecc_corrected} corrected ECC errors since the driver was loaded")
+    limits = {name: parameters[name] for name in ("max_uncorrectable", "warn_corrected", "warn_retired_pages")}
+    for fault in memory_faults(gpu, **limits):
+        yield GpuFault(gpu, *fault)
     if gpu.ecc_enabled is False:
         yield GpuFault(gpu, "warn", "ECC is switched off: errors of its memory go unnoticed")

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any, Iterator, Optional
 
+from cordee.machine.gpus.faults import link_growth
 from cordee.machine.gpus.model import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Comparison, Context, Parameter, Result
 from cordee.systems.vetting.node.checks.gpu._base import DEVICES, EXPECTED, GpuCheck, GpuFault, choose, not_told, read
@@ -79,8 +80,7 @@ def _states(gpu: Gpu, wanted: Optional[int]) -> Iterator[GpuFault]:
 def _growth(gpu: Gpu, first: dict[tuple[int, int], dict[str, int]], parameters: dict[str, Any]) -> Iterator[GpuFault]:
     for link in gpu.links or ():
         before = first.get((gpu.index, link.link), {})
-        grown = {name: count - before[name] for name, count in link.errors.items() if name in before}
-        bad = {name: by for name, by in grown.items() if by > parameters["max_errors"]}
+        bad = {name: by for name, by in link_growth(link, before).items() if by > parameters["max_errors"]}
         if bad:
             texts = ", ".join(f"{name.replace('_', ' ')} +{by}" for name, by in bad.items())
             yield GpuFault(gpu, "fail", f"NVLink {link.link}: errors grow: {texts} in {parameters['seconds']:g} s")

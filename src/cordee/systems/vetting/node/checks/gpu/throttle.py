@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from cordee.machine.gpus.faults import SLOWED_DOWN, throttle_faults
 from cordee.machine.gpus.model import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Context, Result
 from cordee.systems.vetting.node.checks.gpu._base import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
-
-# Of NVML's reasons. Idleness, clocks that were set and the power limit are how a GPU is run, not faults.
-_FAIL = {
-    "hardware slowdown": "the hardware has slowed it down (heat, power or an external signal)",
-    "hardware thermal": "the hardware has slowed it down for heat",
-    "power brake": "its power supply has slowed it down",
-}
-_WARN = {"software thermal": "the driver has slowed it down for heat"}
 
 
 class ThrottleCheck(GpuCheck):
@@ -30,11 +23,8 @@ class ThrottleCheck(GpuCheck):
         for gpu in gpus:
             if gpu.throttle_reasons is None:
                 findings.append(not_told(gpu, "throttle_reasons"))
-            for table, status in ((_FAIL, "fail"), (_WARN, "warn")):
-                texts = [text for reason, text in table.items() if reason in (gpu.throttle_reasons or ())]
-                if texts:
-                    findings.append(GpuFault(gpu, status, "; ".join(texts)))
-        slowed = [gpu for gpu in gpus if {*_FAIL, *_WARN} & set(gpu.throttle_reasons or ())]
+            findings += [GpuFault(gpu, *fault) for fault in throttle_faults(gpu)]
+        slowed = [gpu for gpu in gpus if set(SLOWED_DOWN) & set(gpu.throttle_reasons or ())]
         return self.conclude(
             findings,
             gpus,

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any, Iterable, Optional
 
 from cordee.machine.gpus.driver import open_gpus
-from cordee.machine.gpus.model import Gpu, GpusUnreadable, bus_id
-from cordee.machine.gpus.xid import Xid, xid
+from cordee.machine.gpus.model import Gpu, GpusUnreadable
+from cordee.machine.gpus.xid import Xid, driver_message
 from cordee.machine.kernel_log import KernelLine, KernelLog, KernelLogClosed, read_kernel_log
 from cordee.systems.vetting.node.checks._base import CannotTest, Context, Parameter, Result
 from cordee.systems.vetting.node.checks.gpu._base import EXPECTED, GpuCheck, GpuFault
 
-_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
-_SXID = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
-_RECOVERED = re.compile(r"to 0x0 \(none\)", re.IGNORECASE)
 _SCOPES = ("device", "link", "user")
 
 
@@ -84,26 +80,15 @@ def _gpus() -> tuple[list[Gpu], Optional[GpusUnreadable]]:
 def _events(lines: Iterable[KernelLine]) -> list[XidEvent]:
     found: dict[tuple[str, int, bool, str], XidEvent] = {}
     for line in lines:
-        for pattern, switch in ((_XID, False), (_SXID, True)):
-            match = pattern.search(line.text)
-            if match is None:
-                continue
-            number, words = int(match[2]), match[3] or ""
-            if number == 154 and not switch and _RECOVERED.search(words):
-                continue
-            meaning = _switch_meaning(number, words) if switch else xid(number)
-            address = bus_id(match[1]) or match[1]
-            event = found.setdefault((address, number, switch, meaning.status), XidEvent(meaning, address, switch))
-            event.count, event.words, event.age_s = event.count + 1, words[:200], line.age_s
+        said = driver_message(line.text)
+        if said is None:
+            continue
+        key = (said.address, said.meaning.number, said.switch, said.meaning.status)
+        event = found.setdefault(key, XidEvent(said.meaning, said.address, said.switch))
+        event.count, event.words, event.age_s = event.count + 1, said.words, line.age_s
     return sorted(
         found.values(), key=lambda event: (event.meaning.status != "fail", event.address, event.meaning.number)
     )
-
-
-def _switch_meaning(number: int, words: str) -> Xid:
-    grave = "fatal" in words.lower() and "non-fatal" not in words.lower()
-    action = "reset all GPUs and switches of the fabric" if grave else "watch whether it comes more often"
-    return Xid(number, "error of an NVSwitch", "link", "fail" if grave else "warn", action)
 
 
 def _finding(event: XidEvent, gpu: Optional[Gpu]) -> GpuFault:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cordee.core.units import format_size
-from cordee.machine.edac import machine_check_exceptions, poisoned_bytes, read_memory_errors
+from cordee.machine.edac import MOST_CORRECTED, machine_check_exceptions, poisoned_bytes, read_memory_errors
 from cordee.systems.vetting.node.checks._base import CannotTest, Check, Context, Parameter, Result
 
 
@@ -16,7 +16,13 @@ class EdacCheck(Check):
     title = "Have memory or processors reported errors since the node booted?"
     parameters = (
         Parameter("max_uncorrected", "count", "most uncorrected memory errors", default=0, unit="errors"),
-        Parameter("max_corrected", "count", "most corrected errors of one memory module", default=100, unit="errors"),
+        Parameter(
+            "max_corrected",
+            "count",
+            "most corrected errors of one memory module",
+            default=MOST_CORRECTED,
+            unit="errors",
+        ),
     )
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic, sleep
 from typing import Any
 
-from cordee.machine.links import Counters, read_counters
+from cordee.machine.links import MOST_DROPS, Counters, growth, list_counters, read_counters
 from cordee.systems.vetting.node.checks._base import Check, Context, Parameter, Result
 from cordee.systems.vetting.node.checks.link.state import LINKS, links_of
 
@@ -30,7 +30,11 @@ class LinkErrorsCheck(Check):
         Parameter("seconds", "duration", "time between the two readings", default=_SECONDS, unit="s"),
         Parameter("max_errors", "count", "most new errors of one link", default=0, unit="errors"),
         Parameter(
-            "max_drops", "count", "most packets that one link drops for want of room", default=1000, unit="packets"
+            "max_drops",
+            "count",
+            "most packets that one link drops for want of room",
+            default=MOST_DROPS,
+            unit="packets",
         ),
     )
 
@@ -45,15 +49,15 @@ class LinkErrorsCheck(Check):
         sleep(max(0.0, min(parameters["seconds"], context.deadline_s - _RESERVE_S)))
         faults, warnings, rows, most = [], [], [], 0
         for link in links:
-            errors, drops, flaps = _growth(before[link.name], read_counters(link))
+            errors, drops, flaps = growth(before[link.name], read_counters(link))
             most = max(most, sum(errors.values()))
             rows.append({"name": link.name, "errors": errors, "drops": drops, "flaps": flaps})
             if flaps:
                 faults.append(f"{link.name} went down {flaps} times")
             if sum(errors.values()) > parameters["max_errors"]:
-                faults.append(f"{link.name}: {_list(errors)}")
+                faults.append(f"{link.name}: {list_counters(errors)}")
             if sum(drops.values()) > parameters["max_drops"]:
-                warnings.append(f"{link.name}: {_list(drops)}")
+                warnings.append(f"{link.name}: {list_counters(drops)}")
             warnings += [
                 f"{link.name}: {name} stands at its largest value and cannot grow: reset the port's counters"
                 for name in _saturated(before[link.name])
@@ -72,27 +76,5 @@ class LinkErrorsCheck(Check):
         )
 
 
-def _growth(before: Counters, after: Counters) -> tuple[dict[str, int], dict[str, int], int]:
-    """Return what each counter has grown by; one that was reset meanwhile has grown by what it holds now."""
-    return (
-        _differences(before.errors, after.errors),
-        _differences(before.drops, after.drops),
-        _difference(before.flaps, after.flaps),
-    )
-
-
-def _differences(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    grown = {name: _difference(before[name], value) for name, value in after.items() if name in before}
-    return {name: value for name, value in grown.items() if value}
-
-
-def _difference(before: int, after: int) -> int:
-    return after - before if after >= before else after
-
-
 def _saturated(counters: Counters) -> list[str]:
     return [name for name, largest in _SATURATED.items() if counters.errors.get(name) == largest]
-
-
-def _list(grown: dict[str, int]) -> str:
-    return ", ".join(f"{name} +{value}" for name, value in sorted(grown.items()))
