@@ -173,6 +173,7 @@ GOLDEN = {
                         messages.RankStand(4, 65.5, 60.0, 1.25, True, "silent"),
                         messages.RankStand(5, 7, 7, None, False, ""),
                     ),
+                    findings=(messages.NodeFinding("hardware-io error sda", 101, False, {"text": "I/O error"}),),
                 ),
                 {
                     "t": "telemetry",
@@ -204,6 +205,7 @@ GOLDEN = {
                     "lost_samples": 2,
                     "troubles": ["no room"],
                     "stands": [[4, 65.5, 60.0, 1.25, True, "silent"], [5, 7, 7, None, False, ""]],
+                    "findings": [["hardware-io error sda", 101, False, {"text": "I/O error"}]],
                 },
             ),
             (

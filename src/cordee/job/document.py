@@ -202,6 +202,8 @@ class SamplingTable(Document):
     """What measures GPUs: `auto`, `none`, or one source by name."""
     threads: bool | None = None
     """Whether each thread is measured, too; without it, where samples are at least 1 s apart."""
+    hardware: bool = True
+    """Whether faults of the nodes' hardware become findings of the run."""
 
 
 # A node counts as lost after `lost`; before that its ranks have had a lease without a supervisor, and `kill` to end.

@@ -11,6 +11,8 @@ import time
 from typing import Callable, NamedTuple, Optional
 
 _MOST_BYTES = 16 << 20
+# Lines that a follower reads at a time, and about the bytes that they have.
+_MOST_AT_ONCE, _MOST_AT_ONCE_BYTES = 256, 32 << 10
 _COMMAND_PATIENCE_S = 5.0
 _SLACK_S = 60.0  # clocks that were set after the start
 _FILES = ("var/log/kern.log", "var/log/messages", "var/log/syslog")
@@ -80,6 +82,82 @@ def read_kernel_log(root: str = "/") -> KernelLog:
             return KernelLog(lines, name, max(ages, default=None), uptime_s)
         reasons.append(f"{name}: {'has no line of this boot' if every else 'is empty'}")
     raise KernelLogClosed("the kernel log cannot be read: " + "; ".join(reasons))
+
+
+class KernelLogTail:
+    """Lines that are written from now on, as they come.
+
+    Args:
+        root: where the host's files are seen.
+
+    Attributes:
+        source: what is read.
+        passed_over: whether lines came so fast that some were not read.
+
+    Raises:
+        KernelLogClosed: neither /dev/kmsg nor a log file may be read.
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        self.passed_over = False
+        reasons = []
+        for name in ("dev/kmsg", *_FILES):
+            self.source = os.path.join(root, name)
+            try:
+                self._open()
+                self._offset = os.lseek(self._file, 0, os.SEEK_END)
+            except OSError as error:
+                reasons.append(f"{self.source}: {error.strerror or error}")
+                continue
+            return
+        raise KernelLogClosed("the kernel log cannot be read: " + "; ".join(reasons))
+
+    def new_lines(self) -> list[str]:
+        """Return the texts of the lines since the last call, without their times; of a flood the first ones.
+
+        Raises:
+            OSError: it cannot be read any more.
+        """
+        content = self._records() if self._device else self._appended()
+        return [_parse(line, None).text for line in content.decode(errors="replace").splitlines() if line[:1] != " "]
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _open(self) -> None:
+        self._file = os.open(self.source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._device = stat.S_ISCHR(os.fstat(self._file).st_mode)
+
+    def _records(self) -> bytes:
+        records = []
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                records.append(os.read(self._file, 8192))
+            except BlockingIOError:
+                return b"".join(records)
+            except BrokenPipeError:  # the oldest record was overwritten meanwhile
+                self.passed_over = True
+        self.passed_over = True
+        os.lseek(self._file, 0, os.SEEK_END)
+        return b"".join(records)
+
+    def _appended(self) -> bytes:
+        there, mine = os.stat(self.source), os.fstat(self._file)
+        if (there.st_ino, there.st_dev) != (mine.st_ino, mine.st_dev):
+            os.close(self._file)
+            self._open()
+            self._offset = 0
+        elif there.st_size < self._offset:  # it was emptied
+            self._offset = 0
+        if there.st_size == self._offset:
+            return b""
+        content = os.pread(self._file, _MOST_AT_ONCE_BYTES, self._offset)
+        whole = content[: content.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        if len(content) == _MOST_AT_ONCE_BYTES:
+            self.passed_over, self._offset = True, os.lseek(self._file, 0, os.SEEK_END)
+        return whole
 
 
 def _uptime_s(root: str) -> Optional[float]:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 
 from cordee.machine import sysfs
 
-_LOCAL_KINDS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay", "bcachefs")
+LOCAL_KINDS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay", "bcachefs")
 
 
 class Mount(NamedTuple):
@@ -51,7 +51,7 @@ def mount_of(path: str, mounts: list[Mount]) -> Optional[Mount]:
 def is_shared(path: str) -> bool:
     """Return whether others than this machine may use the file system that a path lies on; unknown ones are taken for shared."""
     mount = mount_of(os.path.abspath(path), read_mounts("/"))
-    return mount is None or mount.kind not in _LOCAL_KINDS
+    return mount is None or mount.kind not in LOCAL_KINDS
 
 
 def _plain(word: str) -> str:

@@ -129,11 +129,12 @@ class RunTimeouts(NamedTuple):
 
 
 class RunSampling(NamedTuple):
-    """Seconds between two samples, what samples GPUs, and whether threads are looked at."""
+    """Seconds between two samples, what samples GPUs, whether threads are looked at, and whether faults of the hardware are."""
 
     interval_s: float
     gpus: str = "auto"
     threads: Optional[bool] = None
+    hardware: bool = True
 
 
 class RunMetrics(NamedTuple):

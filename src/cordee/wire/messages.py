@@ -15,6 +15,7 @@ from cordee.wire.codec import (
     FORMS,
     INTEGER,
     NUMBER,
+    OBJECT,
     TEXT,
     TRUTH,
     each,
@@ -119,6 +120,22 @@ class RankStand(NamedTuple):
     usual_s: Optional[float]
     began: bool
     why: str
+
+
+class NodeFinding(NamedTuple):
+    """What a system's part on a node has found, told along until the agent ends.
+
+    Attributes:
+        cause: tells it from all else that this node finds.
+        level: it is written again once this is higher than it was: it has got worse.
+        shared: other nodes that tell the same cause mean the same thing, such as a file system.
+        finding: a `Finding`, as a document.
+    """
+
+    cause: str
+    level: int
+    shared: bool
+    finding: dict[str, Any]
 
 
 class LogFile(NamedTuple):
@@ -418,6 +435,7 @@ class Telemetry(NamedTuple):
     lost_samples: int = 0
     troubles: tuple[str, ...] = ()
     stands: Optional[tuple[RankStand, ...]] = None
+    findings: tuple[NodeFinding, ...] = ()
 
 
 class Gathered(NamedTuple):
@@ -491,6 +509,7 @@ _STAND = row(
     "[rank, stands_s, idle_s, usual_s or null, began, why]",
     *(INTEGER, NUMBER, NUMBER, or_none(NUMBER), TRUTH, TEXT),
 )
+_FOUND = row(NodeFinding, "[cause, level, shared, finding]", TEXT, INTEGER, TRUTH, OBJECT)
 _FORMS = {
     **FORMS,
     "Slots": row(
@@ -502,6 +521,7 @@ _FORMS = {
     "tuple[StopAnswer, ...]": each(_STOP_ANSWER, "a list of [rank, step or null]"),
     "tuple[CappedValues, ...]": each(_CAPPED, "a list of [rank, values]"),
     "Optional[tuple[RankStand, ...]]": or_none(each(_STAND, "a list of ranks that stand")),
+    "tuple[NodeFinding, ...]": each(_FOUND, "a list of findings"),
     "Optional[LogFile]": or_none(row(LogFile, "[name, bytes]", TEXT, INTEGER)),
 }
 _FORMS["tuple[DataSave, ...]"] = each(

@@ -53,10 +53,14 @@ class Host(WatchedTasks):
     def __init__(self, name, shown=()):
         super().__init__(lambda **told: TaskRunner(f"{name}/n/1", kill_s=5.0, **told))
         self.records = b""
+        self.health = []
         self.slots = SlotAllocator(lambda: NodeSlots(tuple(Core(frozenset({cpu})) for cpu in range(4)), shown))
 
     def add(self, records):
         self.records += records
+
+    def driver_said(self, gpus, ranks):
+        self.health.append((gpus, ranks))
 
     def remarks(self):
         known = facts_of(self.records)
@@ -76,7 +80,8 @@ def sample(tmp_path, monkeypatch):
 
         async def until():
             host = Host(tmp_path.name, gpus)
-            sampling = GpuSampling(host, "n", RunSampling(0.1, source), step, SOURCES, ranks, host.slots, host.add)
+            about = RunSampling(0.1, source)
+            sampling = GpuSampling(host, "n", about, step, SOURCES, ranks, host.slots, host.add, host.driver_said)
             sampling.start()
             try:
                 while not condition(host):
@@ -112,6 +117,26 @@ def test_gpus_are_sampled_by_a_child_and_told_whose_they_are(sample, fake_nvml, 
         "gpus": [fake.uuid(1)],
         "gpus_known_by": "UUIDs in CUDA_VISIBLE_DEVICES",
     }
+
+
+def test_what_the_driver_says_of_faults_comes_with_the_ranks_on_each_gpu_and_is_in_no_log(sample, fake_nvml, tmp_path):
+    fake = (
+        FakeGpus(tmp_path / "fake", count=1, library=fake_nvml)
+        .links(0, 2)
+        .device(0, ecc_uncorrectable=7, pcie_replays=3)
+    )
+    ranks = json.dumps({"3": {"pid": os.getpid(), "env": {"CUDA_VISIBLE_DEVICES": fake.uuid(0)}}})
+    host = sample(lambda host: len(host.health) >= 2, source="nvml", said=ranks, **fake.env)
+    (first,), on = host.health[0]
+    assert (first.uuid, first.pci_bus_id, first.ecc_uncorrectable, first.pcie_replays) == (
+        fake.uuid(0),
+        "0000:10:00",
+        7,
+        3,
+    )
+    assert [(link.link, link.active, link.errors["replay"]) for link in first.links] == [(0, True, 0), (1, True, 0)]
+    assert on == {fake.uuid(0): [3]}
+    assert {kind for kind, _ in iter_records(host.records)} <= {FACTS, GRID, SCHEMA}
 
 
 def test_ranks_on_instances_of_gpus_are_bound_near_them_once_the_driver_has_told_of_them(sample, fake_nvml, tmp_path):

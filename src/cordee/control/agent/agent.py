@@ -93,7 +93,7 @@ class Agent:
             self._uplink,
             self._troubles,
             self._present.pids,
-            self._companions.stands,
+            self._companions,
         )
         self._seeking = self._make_seeking(plan)
         self._orders = self._make_orders(plan)
@@ -158,7 +158,7 @@ class Agent:
         reporting = asyncio.ensure_future(self._reporting.run(lambda: self._present.number))
         lease = asyncio.ensure_future(self._watch_lease())
         late = asyncio.ensure_future(self._hear_late())
-        looking = asyncio.ensure_future(self._companions.run(self._troubles))
+        looking = asyncio.ensure_future(self._companions.run(self._troubles, self._reporting.send))
         self._machine.tidy()
         self._reporting.start()
         code = 0

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Callable, Mapping, NamedTuple
+from typing import Callable, Mapping, NamedTuple, Sequence
 
 from cordee.control.agent.orders import Handlers
 from cordee.control.agent.troubles import NodeTroubles, words_of
 from cordee.control.agent.uplink import Uplink
 from cordee.core.clock import monotonic
 from cordee.core.parts import load
+from cordee.machine.gpus.model import Gpu
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.plan import RunPlan
-from cordee.wire.messages import RankStand
+from cordee.wire.messages import NodeFinding, RankStand
 
 # In `node_parts` of the plan, before the name of a system.
 PORT = "companion/"
@@ -68,6 +69,13 @@ class Companion:
         """Return which ranks have not gone on for some seconds, as the last look has seen them."""
         return ()
 
+    def gpus(self, gpus: Sequence[Gpu], ranks: Mapping[str, Sequence[int]]) -> None:
+        """Called every ten seconds where GPUs are sampled: what the driver says of each, and which ranks are on it, by UUID."""
+
+    def findings(self) -> tuple[NodeFinding, ...]:
+        """Return all that was found until now, each at its highest level."""
+        return ()
+
     async def close(self) -> None:
         """The agent ends."""
 
@@ -97,8 +105,18 @@ class Companions:
         """Return which ranks have not gone on for some seconds."""
         return tuple(stand for companion in self._all for stand in companion.stands())
 
-    async def run(self, troubles: NodeTroubles) -> None:
-        """Have all of them look every second, for ever; what fails is told."""
+    def gpus(self, gpus: Sequence[Gpu], ranks: Mapping[str, Sequence[int]]) -> None:
+        """Tell all of them what the driver says of GPUs."""
+        for companion in self._all:
+            companion.gpus(gpus, ranks)
+
+    def findings(self) -> tuple[NodeFinding, ...]:
+        """Return what all of them have found."""
+        return tuple(found for companion in self._all for found in companion.findings())
+
+    async def run(self, troubles: NodeTroubles, send: Callable[[], None]) -> None:
+        """Have all of them look every second, for ever; what fails is told, and what is found is sent at once."""
+        sent: dict[str, int] = {}
         while self._all:
             await asyncio.sleep(_LOOK_EVERY_S)
             for companion in self._all:
@@ -106,6 +124,10 @@ class Companions:
                     companion.look(monotonic())
                 except Exception as error:  # whatever it is: the others look on
                     troubles.tell(f"what runs beside the ranks of this node has failed: {words_of(error)}")
+            found = {one.cause: one.level for one in self.findings()}
+            if found != sent:
+                sent = found
+                send()
 
     async def close(self) -> None:
         """The agent ends."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Optional
 
 from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.node_findings import NodeFindings, named
 from cordee.control.supervisor.telemetry.sink import TelemetrySink
 from cordee.core.clock import monotonic
 from cordee.core.findings import Finding
@@ -75,10 +76,14 @@ class Notices:
     Args:
         intake: what the agents tell.
         journal: where it is written.
+
+    Attributes:
+        of_nodes: what systems have found there.
     """
 
     def __init__(self, intake: TelemetrySink, journal: JournalWriter) -> None:
         self._intake, self._journal = intake, journal
+        self.of_nodes = NodeFindings(journal)
         self._ranks: set[int] = set()
         self._nodes: set[str] = set()
         self._damaged: set[str] = set()
@@ -87,21 +92,22 @@ class Notices:
     def tell(self) -> None:
         """Write what is new: ranks with too many metric names, nodes whose clock is wrong; of many in one finding."""
         self._tell_troubles()
+        self.of_nodes.tell(self._intake.findings)
         self._tell_damaged()
         ranks = sorted(set(self._intake.capped_values) - self._ranks)
         if ranks:
             self._ranks.update(ranks)
-            of = f"{'rank' if len(ranks) == 1 else 'ranks'} {_named(list(map(str, ranks)))}"
+            of = f"{'rank' if len(ranks) == 1 else 'ranks'} {named(list(map(str, ranks)))}"
             text = f"{of}: more than {MOST_RANK_NAMES} metric names; values of further names are left out"
             count = sum(self._intake.capped_values[rank] for rank in ranks)
             self._journal.append("finding", finding=names_capped(text, count).document())
         wrong = {node: off_s for node, off_s in self._intake.clocks.wrong.items() if node not in self._nodes}
         if wrong:
             self._nodes.update(wrong)
-            named = [
+            clocks = [
                 f"{node} by {abs(off_s):.0f} s ({'ahead' if off_s > 0 else 'behind'})" for node, off_s in wrong.items()
             ]
-            text = f"clocks differ from the first node's: {_named(named)}; their samples stand at other times"
+            text = f"clocks differ from the first node's: {named(clocks)}; their samples stand at other times"
             next_step = "set the nodes' clocks (chrony or NTP); compare times of different nodes with care"
             finding = Finding(text, "warn", "clock-differs", given=wrong, next=next_step)
             self._journal.append("finding", finding=finding.document())
@@ -126,7 +132,7 @@ class Notices:
         for text, names in nodes.items():
             if text not in self._troubles:
                 self._troubles.add(text)
-                self._journal.append("finding", finding=trouble(f"{_named(names)}: {text}").document())
+                self._journal.append("finding", finding=trouble(f"{named(names)}: {text}").document())
 
 
 def trouble(text: str) -> Finding:
@@ -138,10 +144,6 @@ def stalled(text: str) -> Finding:
     """Return that the run folder's disk could not be written for a while."""
     what = "nothing was lost in the journal; ask who runs that file system, or look at the quota"
     return Finding(text, "warn", "disk-stalled", next=what)
-
-
-def _named(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 class Sealer:

@@ -168,6 +168,7 @@ class Supervisor:
             self._requested,
             self._look_at_nodes,
         )
+        self.ticker.notices.of_nodes.told_before(before.findings)
         self.ending = Ending(parts, self.ticker.sealer, self.ticker.notices, Chain(step.segment, self.place.chains))
         beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
         asides = Asides(self.vetting, beginnings, self.checkpoints, lane, self.place, self._happened, self._fail)

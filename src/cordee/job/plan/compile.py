@@ -54,7 +54,12 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
             kill_s=job.timeouts.kill,
             lease_s=job.timeouts.lease_s,
         ),
-        sampling=model.Sampling(interval_s=job.sampling.interval, gpus=job.sampling.gpus, threads=job.sampling.threads),
+        sampling=model.Sampling(
+            interval_s=job.sampling.interval,
+            gpus=job.sampling.gpus,
+            threads=job.sampling.threads,
+            hardware=job.sampling.hardware,
+        ),
         metrics=model.Metrics(
             adapters=job.metrics.adapters,
             scrape=tuple(

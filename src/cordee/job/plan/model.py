@@ -192,12 +192,14 @@ class Timeouts(Frozen):
 class Sampling(Frozen):
     """Seconds between two samples; `gpus` is `auto`, `none`, or the source that measures them.
 
-    `threads`: whether each thread is looked at, too; None: where samples are at least 1 s apart.
+    `threads`: whether each thread is looked at, too; None: where samples are at least 1 s apart. `hardware`: whether faults of
+    the nodes become findings of the run.
     """
 
     interval_s: float
     gpus: str = "auto"
     threads: bool | None = None
+    hardware: bool = True
 
 
 class Scrape(Frozen):

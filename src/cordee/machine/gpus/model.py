@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Iterable, Mapping, NamedTuple, Optional
+from typing import Any, Iterable, Mapping, NamedTuple, Optional
 
 from cordee.machine.gpus.presence import listed
 
@@ -143,6 +143,19 @@ class GpuSource:
             GpusUnreadable: not even their number is told.
         """
         raise NotImplementedError
+
+
+def gpu_document(gpu: Gpu) -> dict[str, Any]:
+    """Return what is known of a GPU as JSON can hold it, without why the rest is not."""
+    known = {name: value for name, value in vars(gpu).items() if value is not None}
+    return {**known, "missing": {}}
+
+
+def gpu_of(document: Mapping[str, Any]) -> Gpu:
+    """Return the GPU that `gpu_document` has told."""
+    gpu = Gpu(**document)
+    gpu.links = None if gpu.links is None else [GpuLink(*link) for link in gpu.links]
+    return gpu
 
 
 def bus_id(text: str) -> Optional[str]:

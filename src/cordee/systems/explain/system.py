@@ -11,6 +11,7 @@ SYSTEM = System(
     examine="cordee.systems.explain.examine:ExplainExamination",
     node_parts={
         "companion/explain": "cordee.systems.explain.node.companion:StandWatch",
+        "companion/explain-hardware": "cordee.systems.explain.node.hardware.watch:HardwareWatch",
         "watcher/explain": "cordee.systems.explain.node.hang_watch:HangWatch",
     },
     report="cordee.systems.explain.report:SECTIONS",

@@ -8,6 +8,7 @@ sequence and payload, sequence) and a payload. A payload is whole records: `<I B
     kind 3 EVENTS   UTF-8 JSON: node, rank, attempt, dropped, events [[offset, UTC seconds, step or null, {name: value}]]
     kind 4 FACTS    UTF-8 JSON: node, group, time, devices {device: {key: value}}, missing {metric: reason}, remarks
     kind 5 GRID     as kind 2 with float32
+    kind 6 HEALTH   from the sampler of GPUs to its agent, in no log: UTF-8 JSON: gpus [what the driver says], ranks {UUID: [rank]}
 
 Every part starts with the schemas known so far, so that it can be read alone. Readers pass over unknown kinds.
 """
@@ -29,7 +30,7 @@ from cordee.core.clock import monotonic
 from cordee.machine.opening import regular_below
 from cordee.runs.disk import DISK, Disk
 
-SCHEMA, GRID64, EVENTS, FACTS, GRID = 1, 2, 3, 4, 5
+SCHEMA, GRID64, EVENTS, FACTS, GRID, HEALTH = 1, 2, 3, 4, 5, 6
 GRIDS = frozenset((GRID, GRID64))
 
 # Offsets of events from here on are not places in a rank's channel: what was read or received beside it has its own.

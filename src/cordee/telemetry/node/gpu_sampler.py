@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from cordee.core.errors import CordeeError
+from cordee.machine.gpus.model import GpusUnreadable
 from cordee.machine.gpus.presence import gpu_variables
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
+from cordee.telemetry.node.gpu_health import GpuHealth
 from cordee.telemetry.node.ranks_file import read_ranks
 from cordee.telemetry.node.samplers.device_facts import DeviceFacts
 from cordee.telemetry.node.samplers.gpu import AUTO, REPLAY, GpuMetricSource, open_gpus
@@ -36,6 +38,9 @@ class GpuSampler:
         ranks: returns pid and variables of each rank that runs.
         remarks: sentences that belong to the samples.
         write: takes records.
+
+    Attributes:
+        ranks_on: which ranks are on each GPU, by UUID, as far as it is known.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class GpuSampler:
         self._schema = (0, b"")
         self._facts_due = 0.0
         self._last_ranks: Mapping[int, Mapping[str, Any]] = {}
+        self.ranks_on: dict[str, list[int]] = {}
 
     def sample(self) -> None:
         """Take one sample and write it."""
@@ -74,6 +80,7 @@ class GpuSampler:
             self._last_ranks, self._facts_due = ranks, time.monotonic() + _FACTS_EVERY_S
             gpus = {device: {**about, "source": self._source.name} for device, about in self._source.facts().items()}
             records.append(self._told["rank"].changed(self._attribute(gpus), {}, moment))
+            self.ranks_on = {device: about["ranks"] for device, about in gpus.items() if about.get("ranks")}
         remarks = [*self._remarks, *self._source.remarks]
         records.append(self._told["gpu"].changed(gpus, self._source.missing, moment, remarks))
         self._write(b"".join(records))
@@ -100,13 +107,14 @@ class GpuSampler:
 
 
 def main() -> int:
-    """Run it: `python -s -m cordee.telemetry.node.gpu_sampler --node NAME --interval S --ranks FILE [--source NAME] [--whole-node]`."""
+    """Run it: `python -s -m cordee.telemetry.node.gpu_sampler --node NAME --interval S --ranks FILE [--source NAME] [--whole-node] [--health]`."""
     parser = argparse.ArgumentParser(prog="cordee.telemetry.node.gpu_sampler")
     parser.add_argument("--node", required=True)
     parser.add_argument("--interval", type=float, default=1.0)
     parser.add_argument("--source", default=AUTO)
     parser.add_argument("--ranks", type=Path, required=True, help="the file in which the agent says which ranks run")
     parser.add_argument("--whole-node", action="store_true", help="all GPUs of the node are the job's")
+    parser.add_argument("--health", action="store_true", help="tell the agent what the driver says of faults")
     options = parser.parse_args()
     # What a driver's library prints must not come between the records.
     records = os.dup(1)
@@ -137,9 +145,19 @@ def main() -> int:
     remarks = [f"{name} was not used: {reason}" for name, reason in refused.items()]
     remarks += view.remarks if view is not None else ()
     sampler = GpuSampler(options.node, options.interval, source, view, ranks, remarks, write)
+    health = _health(wanted, options.interval) if options.health and not options.source.startswith(REPLAY) else None
     while True:
         sampler.sample()
+        if health is not None:
+            write(health.record(sampler.ranks_on))
         time.sleep(options.interval - time.time() % options.interval)
+
+
+def _health(wanted: Optional[list[str]], interval_s: float) -> Optional[GpuHealth]:
+    try:
+        return GpuHealth(wanted, interval_s)
+    except GpusUnreadable:  # of no library that tells faults: samples go on
+        return None
 
 
 def _wanted(source: str, whole_node: bool) -> tuple[Optional[GpuView], Optional[list[str]], str]:

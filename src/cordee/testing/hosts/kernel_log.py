@@ -24,6 +24,13 @@ def write_kmsg(root: Path | str, lines: Iterable[tuple[float, str]], uptime_s: f
     _write(Path(root) / "proc" / "uptime", f"{uptime_s:.2f} 0.00\n")
 
 
+def append_kmsg(root: Path | str, *lines: str) -> None:
+    """Write lines now to the log that `write_kmsg` has begun, all at once as far as whoever reads it sees."""
+    path = Path(root) / "dev" / "kmsg"
+    with path.open("ab", buffering=0) as file:
+        file.write("".join(f"4,{number},0,-;{text}\n" for number, text in enumerate(lines)).encode())
+
+
 def write_log_file(root: Path | str, lines: Iterable[tuple[float, str]], iso: bool = True) -> None:
     """Write /var/log/kern.log below `root`, with times as rsyslog writes them: ISO 8601, or the traditional form."""
     pattern = "%Y-%m-%dT%H:%M:%S.000000%z" if iso else "%b %e %H:%M:%S"

@@ -459,7 +459,7 @@ def _plan(folder: RunFolder, script: RunScript) -> dict[str, Any]:
         _PLANS["plan"] = made_plan(folder, "simulated", cast(Any, SimpleNamespace(layout=layout))).document()
     plan = copy.deepcopy(_PLANS["plan"])
     plan.update(backend=BACKEND.name, run=folder.id, folder=str(folder.root), workdir="/", job_folder=str(folder.root))
-    plan["sampling"]["gpus"] = "none"
+    plan["sampling"].update(gpus="none", hardware=False)
     step = plan["steps"][0]
     step["request"].update(
         nodes=script.nodes, spare_nodes=script.spares, min_nodes=script.nodes, ranks_per_node=script.per_node

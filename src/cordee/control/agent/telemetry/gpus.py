@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Mapping, Sequence
 
+from cordee.machine.gpus.model import Gpu, gpu_of
 from cordee.machine.gpus.presence import gpu_device_file, gpu_variables
 from cordee.machine.processes.starting import module_argv
 from cordee.machine.slots import SlotAllocator
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.plan import RunSampling, RunStep
-from cordee.telemetry.node.blocklog import FACTS, decode_json, encode_facts, iter_records
+from cordee.telemetry.node.blocklog import FACTS, HEALTH, decode_json, encode_facts, encode_record, iter_records
 from cordee.telemetry.node.recording_child import Kind, RecordingChild
 
 _AUTO, _OFF = "auto", "none"
@@ -33,6 +34,7 @@ class GpuSampling:
         ranks: the file in which the agent says which ranks run.
         slots: learns what the driver tells of GPUs.
         add: takes whole records.
+        health: told what the driver says of each GPU, and which ranks are on it.
     """
 
     def __init__(
@@ -45,14 +47,16 @@ class GpuSampling:
         ranks: Path,
         slots: SlotAllocator,
         add: Callable[[bytes], None],
+        health: Callable[[Sequence[Gpu], Mapping[str, Sequence[int]]], None],
     ) -> None:
-        self._node, self._slots, self._add = node, slots, add
+        self._node, self._slots, self._add, self._health = node, slots, add, health
         interval_s: float = sampling.interval_s
         self._env = {**os.environ, **gpu_variables(step.tasks.env)}
         self._source: str = sampling.gpus
         command = module_argv("cordee.telemetry.node.gpu_sampler", "--node", node)
         command += ["--interval", f"{interval_s:g}", "--ranks", str(ranks), "--source", self._source]
         command += ["--whole-node"] if step.request.scheduler.exclusive else []
+        command += ["--health"] if sampling.hardware else []
         self._env.update(PYTHONPATH=str(node_zip), CORDEE_NODE=node)
         kind = Kind(
             name="gpu-sampler",
@@ -72,11 +76,16 @@ class GpuSampling:
             self._child.start()
 
     def _pass_on(self, records: bytes) -> None:
+        kept = []
         for kind, body in iter_records(records):
-            news = decode_json(body) if kind == FACTS else {}
+            news = decode_json(body) if kind in (FACTS, HEALTH) else {}
+            if kind == HEALTH:
+                self._health([gpu_of(one) for one in news["gpus"]], news["ranks"])
+                continue
             if news.get("group") == "gpu":
                 self._slots.learn(news["devices"])
-        self._add(records)
+            kept.append(encode_record(kind, bytes(body)))
+        self._add(b"".join(kept))
 
     def _remark(self, text: str) -> None:
         self._add(encode_facts(self._node, "gpu", time.time(), {}, {}, [text]))

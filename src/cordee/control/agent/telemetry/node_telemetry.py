@@ -19,7 +19,7 @@ from cordee.telemetry.node.blocklog import (
 )
 from cordee.telemetry.node.samplers._base import Sampler
 from cordee.telemetry.node.samplers.device_facts import DeviceFacts
-from cordee.wire.messages import CappedValues, LogFile, RankStand, RankStep
+from cordee.wire.messages import CappedValues, LogFile, NodeFinding, RankStand, RankStep
 from cordee.wire.messages import Telemetry as Told
 
 _MOST_UNACKNOWLEDGED = 120
@@ -50,7 +50,7 @@ class NodeTelemetry:
         samplers: of the node, and of its ranks.
         about_ranks: returns facts of the global ranks that run.
         troubles: sentences about this node that are told along; there may be more of them later.
-        stands: returns which ranks have not gone on for some seconds, told as it is at the moment.
+        stands, findings: return which ranks have not gone on for some seconds, and what was found, told as it is at the moment.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class NodeTelemetry:
         about_ranks: Callable[[], dict[str, dict[str, Any]]] = dict,
         troubles: Sequence[str] = (),
         stands: Callable[[], tuple[RankStand, ...]] = tuple,
+        findings: Callable[[], tuple[NodeFinding, ...]] = tuple,
     ) -> None:
         self.connected = False
         self._cadence_s = sampling.interval_s
@@ -79,7 +80,7 @@ class NodeTelemetry:
         self._sequence = 0
         self._lost_samples = 0
         self._held_back = False
-        self._troubles, self._stands = troubles, stands
+        self._troubles, self._stands, self._findings = troubles, stands, findings
 
     def sample(self, attempt: int) -> None:
         """Take one sample of every source."""
@@ -151,7 +152,7 @@ class NodeTelemetry:
             self._unacknowledged.append(_Kept(message, body, cursors))
             self._unacknowledged_bytes += len(body)
             self._sequence += 1
-        send(message._replace(stands=self._stands()), body)
+        send(message._replace(stands=self._stands(), findings=self._findings()), body)
 
     @property
     def _is_full(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Callable, Sequence
 
+from cordee.control.agent.companions import Companions
 from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.node_log import NodeLog
 from cordee.control.agent.ranks.channels import RankChannels
@@ -24,7 +25,7 @@ from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan
 from cordee.telemetry.node.metrics.side import OfferedMetrics
-from cordee.wire.messages import Ack, RankStand
+from cordee.wire.messages import Ack
 
 
 class Reporting:
@@ -40,7 +41,7 @@ class Reporting:
         uplink: where it is told.
         troubles: told along; gets those of the measuring itself.
         pids: returns the main pid of each rank that runs.
-        stands: returns which ranks have not gone on for some seconds.
+        companions: tell which ranks do not go on and what they find; they are told what the driver says of GPUs.
 
     Attributes:
         offered: what ranks are told of the receiver of their metrics.
@@ -59,7 +60,7 @@ class Reporting:
         uplink: Uplink,
         troubles: NodeTroubles,
         pids: Callable[[], dict[int, int]],
-        stands: Callable[[], tuple[RankStand, ...]],
+        companions: Companions,
     ) -> None:
         self._step, sampling = plan.step, plan.sampling
         self._interval_s = sampling.interval_s
@@ -69,10 +70,11 @@ class Reporting:
         sharing = 1 if apart else self._step.request.nodes
         self._about = RankFacts(channels.folder / "ranks.json")
         samplers = machine.samplers(node, pids, sampling, sharing)
-        told = self._about.facts, troubles.texts, stands
+        told = self._about.facts, troubles.texts, companions.stands, companions.findings
         self._telemetry = NodeTelemetry(node, channels, pids, sampling, samplers, *told)
         path, add = self._about.path, self._telemetry.add
-        self._gpus = GpuSampling(watched, node, sampling, self._step, folder.node_zip, path, slots, add)
+        gpus = companions.gpus
+        self._gpus = GpuSampling(watched, node, sampling, self._step, folder.node_zip, path, slots, add, gpus)
         self.offered = OfferedMetrics(watched, node, plan.metrics, folder.node_zip, path, add)
 
     def start(self) -> None:

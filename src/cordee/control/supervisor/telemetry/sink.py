@@ -15,7 +15,7 @@ from cordee.runs.disk import DISK, Disk
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Inline
 from cordee.telemetry.node.blocklog import BlockLogWriter
-from cordee.wire.messages import Ack, Telemetry
+from cordee.wire.messages import Ack, NodeFinding, Telemetry
 
 _ACKNOWLEDGE_S = 1.0
 _TOLD_AT_ONCE = 100
@@ -61,6 +61,7 @@ class TelemetrySink:
         self.capped_values: dict[int, int] = {}
         self.damaged: list[str] = []
         self.troubles: dict[str, list[str]] = {}
+        self.findings: dict[str, tuple[NodeFinding, ...]] = {}
         self.clocks = NodeClocks()
         self.data = DataReadLog(journal)
 
@@ -95,6 +96,8 @@ class TelemetrySink:
             self.lost_samples[node.name] = message.lost_samples
         if message.troubles:
             self.troubles[node.name] = list(message.troubles)
+        if message.findings:
+            self.findings[node.name] = message.findings
         if message.now:
             self.clocks.hear(node.name, message.now, unix_s())
         self.data.take(message.data)

@@ -16,6 +16,7 @@ from cordee.machine.processes.starting import module_argv
 from cordee.machine.tasks.task import STDOUT, Task, TaskExit
 from cordee.runs.plan import RunPlan
 from cordee.systems.explain.node.parts import PartReader
+from cordee.systems.explain.node.used_paths import used_paths
 from cordee.wire.messages import Gather, Gathered
 
 _MOST_ON_ITS_WAY = 4 << 20
@@ -75,7 +76,7 @@ class Gathering:
             "node": self._node,
             "attempt": order.attempt,
             "deadline_s": order.deadline_s,
-            "places": self._places(),
+            "places": used_paths(self._plan),
             "asked_at": monotonic(),
             "began_at": began_at,
             "ranks": ranks,
@@ -90,11 +91,6 @@ class Gathering:
             stdin=json.dumps(asked_for).encode(),
         )
         self._host.watched.run_task(task, finished, output=printed)
-
-    def _places(self) -> list[str]:
-        """Return paths on the file systems that the run is known to use."""
-        plan, places = self._plan, (self._plan.step.checkpoint.path, os.environ.get("TMPDIR", ""))
-        return [path for path in (plan.folder, plan.workdir, plan.job_folder, *places, "/tmp", "/dev/shm") if path]
 
     def _slow_down(self, task: str) -> None:
         """Read no more of what is collected while much of it has not arrived."""

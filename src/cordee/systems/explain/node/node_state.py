@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any, Iterable
 
 from cordee.machine import sysfs
@@ -11,16 +10,11 @@ from cordee.machine.kernel_log import KernelLogClosed, read_kernel_log
 from cordee.machine.limited import HangingError, answers_within
 from cordee.machine.memory import MemorySource
 from cordee.machine.mounts import mount_of, read_mounts
+from cordee.systems.explain.node.hardware.kernel import tells
 
 _MOST_LINES = 50
 _LEAST_BYTES = 1 << 20
 _KERNEL_LOG = "kernel log"
-_TELLING = re.compile(
-    r"NVRM: Xid|amdgpu.*(?:error|reset|timeout)|out of memory|oom-kill|blocked for more than|I/O error|not responding"
-    r"|LustreError|EXT4-fs error|XFS .*(?:error|corruption)|Hardware Error|Machine check|soft lockup|hard LOCKUP|Remounting"
-    r"|Call Trace|NETDEV WATCHDOG|link is down",
-    re.IGNORECASE,
-)
 
 
 def state_of_node(paths: Iterable[str], most_s: float, since_s: float) -> dict[str, Any]:
@@ -59,7 +53,5 @@ def _kernel_lines(since_s: float) -> list[str]:
         lines = read_kernel_log().lines
     except KernelLogClosed:
         return []
-    found = [
-        one.text[:500] for one in lines if (one.age_s is None or one.age_s <= since_s) and _TELLING.search(one.text)
-    ]
+    found = [one.text[:500] for one in lines if (one.age_s is None or one.age_s <= since_s) and tells(one.text)]
     return found[-_MOST_LINES:]
