@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from cordee.testing.kernel_log import write_kmsg, xid_line
 
 from cordee.machine.gpus.model import Gpu, GpuLink
 from cordee.systems.explain.node.hardware import watch
 from cordee.systems.explain.node.hardware.kernel import KERNEL_RULES, KernelWords
+from cordee.testing.hosts.kernel_log import write_kmsg, xid_line
 
 from .watched_node import WatchedNode
 

@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cordee.testing.host_tree import HostTree
-from cordee.testing.kernel_log import append_kmsg, write_kmsg
-
 from cordee.control.agent.companions import CompanionHost
 from cordee.core.clock import monotonic
 from cordee.machine.gpus.model import Gpu
@@ -19,6 +16,8 @@ from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.machine.tasks.task import TaskRunner
 from cordee.runs.plan import plan_of
 from cordee.systems.explain.node.hardware.watch import HardwareWatch
+from cordee.testing.hosts.host_tree import HostTree
+from cordee.testing.hosts.kernel_log import append_kmsg, write_kmsg
 
 TIMEOUTS = dict.fromkeys(("connect_s", "heartbeat_s", "lost_s", "orphan_s", "kill_s", "lease_s"), 5.0)
 _LONGEST_S = 30.0
