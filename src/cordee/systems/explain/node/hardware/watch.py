@@ -26,7 +26,7 @@ from cordee.wire.messages import NodeFinding
 
 _COUNTERS_EVERY_S, _SAMPLES = 10.0, 10
 _MOUNTS_EVERY_S, _MOUNT_PATIENCE_S = 60.0, 20.0
-_UNWATCHED = "hardware-unwatched"
+_UNWATCHED = "unwatched-hardware"
 _READ_IT = "let users read it (sysctl kernel.dmesg_restrict=0), or look at it yourself when ranks fail"
 
 
@@ -43,7 +43,7 @@ class HardwareWatch(Companion):
         several = backend_on_node(plan.backend, plan.backend_part).abilities.several_machines
         self._causes = Causes(node, not several)
         self._host: Optional[CompanionHost] = None
-        self._files = _NodeFiles(self._root, min(_COUNTERS_EVERY_S, _SAMPLES * plan.sampling.interval_s))
+        self._files = NodeFiles(self._root, min(_COUNTERS_EVERY_S, _SAMPLES * plan.sampling.interval_s))
         self._looking = RepeatedLook(Lane("cordee-hardware"), self._files.look, self._take, self._failed)
         self._gpus: dict[str, GpuWatch] = {}
         self._told: tuple[Sequence[Gpu], Mapping[str, Sequence[int]]] = (), {}
@@ -96,7 +96,7 @@ class HardwareWatch(Companion):
         say(f"cordee agent {self.node}: looking at the hardware failed: {type(error).__name__}: {error}")
 
 
-class _NodeFiles:
+class NodeFiles:
     """The kernel log and the counters of /proc and /sys; `look` runs in a thread, and begins at its first call."""
 
     def __init__(self, root: str, every_s: float) -> None:
