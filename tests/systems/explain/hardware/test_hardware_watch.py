@@ -213,6 +213,22 @@ def test_a_closed_kernel_log_is_an_info_where_there_is_more_than_a_desk(node):
     assert "dmesg_restrict" in found["next"]
 
 
+def test_xids_that_the_driver_tells_count_only_where_the_kernel_log_is_closed(node):
+    with node.watched():
+        node.driver_says(gpu(), ranks={UUID: [3]}, xids=[(UUID, 79)])
+        assert node.look_often() == []
+    os.unlink(node.host.root / "dev/kmsg")
+    node.host.infiniband("mlx5_0")
+    with node.watched():
+        node.driver_says(gpu(), ranks={UUID: [3]})
+        node.look_often()
+        node.driver_says(ranks={UUID: [3]}, xids=[(UUID, 79)])
+        (_, found) = node.look_often()
+    assert found["text"] == f"GPU 0 ({UUID}): XID 79, GPU has fallen off the bus"
+    assert found["evidence"]["ranks"] == [3]
+    assert found["evidence"]["pci_bus_id"] == "0000:10:00"
+
+
 def test_a_file_system_that_hangs_is_told_and_whoever_asked_is_left_behind(node, tmp_path, monkeypatch):
     commands = tmp_path / "bin"
     commands.mkdir()
