@@ -27,7 +27,7 @@ from cordee.wire.messages import NodeFinding
 
 _COUNTERS_EVERY_S, _SAMPLES = 10.0, 10
 _MOUNTS_EVERY_S, _MOUNT_PATIENCE_S = 60.0, 20.0
-_MOST_XIDS = 100
+_MOST_XIDS, _MOST_FAILURES = 100, 10
 _UNWATCHED = "unwatched-hardware"
 _READ_IT = "let users read it (sysctl kernel.dmesg_restrict=0), or look at it yourself when ranks fail"
 
@@ -52,6 +52,7 @@ class HardwareWatch(Companion):
         self._told: tuple[Sequence[Gpu], Mapping[str, Sequence[int]]] = (), {}
         self._fresh = False
         self._xids: list[tuple[str, int]] = []
+        self._failures: set[str] = set()
         self._mounts: Optional[_Mounts] = None
 
     def attach(self, host: CompanionHost) -> Handlers:
@@ -111,7 +112,10 @@ class HardwareWatch(Companion):
             self._causes.take(one)
 
     def _failed(self, error: BaseException) -> None:
-        say(f"cordee agent {self.node}: looking at the hardware failed: {type(error).__name__}: {error}")
+        text = f"looking at the hardware failed: {type(error).__name__}: {error}"
+        if text not in self._failures and len(self._failures) < _MOST_FAILURES:
+            self._failures.add(text)
+            say(f"cordee agent {self.node}: {text}")
 
 
 class NodeFiles:
