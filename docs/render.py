@@ -16,6 +16,8 @@ from cordee.backends.slurm.reasons import OUTLOOKS, REASONS, STATES
 from cordee.core.terminal.group import LazyGroup
 from cordee.faces.cli.commands import COMMANDS
 from cordee.faces.report.datasets import ReportDataSet, datasets
+from cordee.machine.gpus.xid import XIDS
+from cordee.systems.explain.node.hardware.kernel import KERNEL_RULES
 from cordee.systems.vetting.protocol.schema import check_list, kind_text
 
 
@@ -30,6 +32,7 @@ def write_all(docs: Path) -> None:
         "slurm-reasons.md": slurm_reasons(),
         "vetting-checks.md": vetting_checks(),
         "data-sets.md": data_sets(),
+        "hardware-rules.md": hardware_rules(),
         "http-api.md": _beside("http_api").http_api(),
         "document-keys.md": _beside("code_reference").document_keys(),
         "classes.md": _beside("code_reference").classes(),
@@ -303,6 +306,36 @@ _VETNODE = """A protocol that was written for vetnode is read as it is; each cla
 
 | class | becomes |
 |---|---|"""
+
+
+def hardware_rules() -> str:
+    """Return the page of the kernel's lines and XIDs that the watch of a running job knows."""
+    kernel = [
+        f"| `{one.rule}` | {one.severity} | `{one.example.replace('|', '')}` | {one.next} |" for one in KERNEL_RULES
+    ]
+    xids = [
+        f"| {one.number} | {one.name} | {_FAULT_OF[one.scope]} | {'error' if one.status == 'fail' else 'warn'} | {one.action} |"
+        for one in XIDS.values()
+    ]
+    return "\n".join([_HARDWARE_RULES, *kernel, _XIDS, *xids]) + "\n"
+
+
+_FAULT_OF = {"user": "mostly the program", "device": "the GPU", "link": "a link"}
+_HARDWARE_RULES = """# Rules of the hardware watch
+
+What the [watch of a running job](hardware.md) knows of the kernel log, rendered from its rules.
+
+## Lines of the kernel
+
+| rule | severity | a line that it is about | what to do |
+|---|---|---|---|"""
+_XIDS = """
+## XIDs
+
+Numbers and names are NVIDIA's (docs.nvidia.com/deploy/xid-errors). One that is not here is a warning.
+
+| XID | name | whose fault | severity | what to do |
+|---|---|---|---|---|"""
 
 
 def data_sets() -> str:

@@ -68,6 +68,7 @@ HEALTHY: dict[str, Value] = {
     "capability_major": 9,
     "capability_minor": 0,
     "gpm": 1,
+    "xid": None,
 }
 _NAMES = ("uuid", "minor", "pci_bus_id", *HEALTHY)
 # Values that NVML gives as fields, by their number in nvml.h.

@@ -10,7 +10,7 @@ from cordee.control.agent import companions as port
 from cordee.control.agent.companions import Companion, CompanionHost, Companions
 from cordee.control.agent.troubles import NodeTroubles
 from cordee.testing.runs.watched_ranks import RecordingUplink, plan_for
-from cordee.wire.messages import Gather, RankStand, StopAt
+from cordee.wire.messages import Gather, NodeFinding, RankStand, StopAt
 
 HERE = f"{__name__}:"
 
@@ -38,6 +38,9 @@ class Looking(Companion):
     def look(self, now: float) -> None:
         self.looks += 1
 
+    def findings(self) -> tuple[NodeFinding, ...]:
+        return (NodeFinding("a", 1 + self.looks // 100, False, {}),)
+
     def stands(self) -> tuple[RankStand, ...]:
         return (RankStand(self.host.pids()[4], float(self.looks), 0.0, None, False, ""),)
 
@@ -53,13 +56,14 @@ def test_all_are_lent_the_same_and_one_that_fails_keeps_no_other_from_looking(tm
         handlers = companions.attach(host)
         assert set(handlers) == {Gather, StopAt}
         assert companions.environment({"A": "1"}, 5) == {"A": "1", "OLD": "5"}
-        troubles = NodeTroubles("n")
-        looking = asyncio.ensure_future(companions.run(troubles))
+        troubles, sent = NodeTroubles("n"), []
+        looking = asyncio.ensure_future(companions.run(troubles, lambda: sent.append(companions.findings())))
         while companions.stands()[0].stands_s < 3:
             await asyncio.sleep(0.01)
         looking.cancel()
-        return companions.stands()[0].rank, troubles.texts
+        return companions.stands()[0].rank, troubles.texts, sent
 
-    rank, texts = asyncio.run(live())
+    rank, texts, sent = asyncio.run(live())
     assert rank == 77
+    assert [[one.cause for one in found] for found in sent] == [["a"]], "what is found is sent at once, and not again"
     assert texts == ["what runs beside the ranks of this node has failed: OSError: no room"]

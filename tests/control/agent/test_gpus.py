@@ -59,8 +59,8 @@ class Host(WatchedTasks):
     def add(self, records):
         self.records += records
 
-    def driver_said(self, gpus, ranks):
-        self.health.append((gpus, ranks))
+    def driver_said(self, gpus, ranks, xids):
+        self.health.append((gpus, ranks, xids))
 
     def remarks(self):
         known = facts_of(self.records)
@@ -127,7 +127,7 @@ def test_what_the_driver_says_of_faults_comes_with_the_ranks_on_each_gpu_and_is_
     )
     ranks = json.dumps({"3": {"pid": os.getpid(), "env": {"CUDA_VISIBLE_DEVICES": fake.uuid(0)}}})
     host = sample(lambda host: len(host.health) >= 2, source="nvml", said=ranks, **fake.env)
-    (first,), on = host.health[0]
+    (first,), on, xids = host.health[0]
     assert (first.uuid, first.pci_bus_id, first.ecc_uncorrectable, first.pcie_replays) == (
         fake.uuid(0),
         "0000:10:00",
@@ -136,7 +136,20 @@ def test_what_the_driver_says_of_faults_comes_with_the_ranks_on_each_gpu_and_is_
     )
     assert [(link.link, link.active, link.errors["replay"]) for link in first.links] == [(0, True, 0), (1, True, 0)]
     assert on == {fake.uuid(0): [3]}
+    assert xids == []
     assert {kind for kind, _ in iter_records(host.records)} <= {FACTS, GRID, SCHEMA}
+
+
+def test_an_xid_is_told_at_once_by_the_driver_and_one_from_before_is_not(sample, fake_nvml, tmp_path):
+    fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml).device(1, xid="48 1")
+
+    def told(host):
+        if host.health:
+            fake.device(1, xid="79 2")
+        return [xid for _, _, xids in host.health for xid in xids]
+
+    host = sample(told, source="nvml", **fake.env)
+    assert told(host) == [[fake.uuid(1), 79]]
 
 
 def test_ranks_on_instances_of_gpus_are_bound_near_them_once_the_driver_has_told_of_them(sample, fake_nvml, tmp_path):

@@ -138,7 +138,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
             "kill_s": 2.5,
             "lease_s": 2.0,
         },
-        "sampling": {"interval_s": 2.0, "gpus": "auto", "threads": None},
+        "sampling": {"interval_s": 2.0, "gpus": "auto", "threads": None, "hardware": True},
         "metrics": {
             "adapters": ["wandb", "tensorboard", "mlflow", "device_mesh", "megatron"],
             "scrape": [],
@@ -152,6 +152,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
             "checks": "cordee.systems.vetting.node.checks",
             "checkpoints": "cordee.systems.checkpoints.node.owner:RunCheckpoints",
             "companion/explain": "cordee.systems.explain.node.companion:StandWatch",
+            "companion/explain-hardware": "cordee.systems.explain.node.hardware.watch:HardwareWatch",
             "watcher/explain": "cordee.systems.explain.node.hang.watch:HangWatch",
         },
     }

@@ -69,8 +69,16 @@ class Companion:
         """Return which ranks have not gone on for some seconds, as the last look has seen them."""
         return ()
 
-    def gpus(self, gpus: Sequence[Gpu], ranks: Mapping[str, Sequence[int]]) -> None:
-        """Called every ten seconds where GPUs are sampled: what the driver says of each, and which ranks are on it, by UUID."""
+    def gpus(
+        self, gpus: Sequence[Gpu], ranks: Mapping[str, Sequence[int]], xids: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        """Called every ten seconds where GPUs are sampled, and at once for XIDs.
+
+        Args:
+            gpus: what the driver says of each; none where only XIDs are told.
+            ranks: which are on it, by UUID.
+            xids: UUID and number of each.
+        """
 
     def findings(self) -> tuple[NodeFinding, ...]:
         """Return all that was found until now, each at its highest level."""
@@ -105,10 +113,12 @@ class Companions:
         """Return which ranks have not gone on for some seconds."""
         return tuple(stand for companion in self._all for stand in companion.stands())
 
-    def gpus(self, gpus: Sequence[Gpu], ranks: Mapping[str, Sequence[int]]) -> None:
+    def gpus(
+        self, gpus: Sequence[Gpu], ranks: Mapping[str, Sequence[int]], xids: Sequence[tuple[str, int]] = ()
+    ) -> None:
         """Tell all of them what the driver says of GPUs."""
         for companion in self._all:
-            companion.gpus(gpus, ranks)
+            companion.gpus(gpus, ranks, xids)
 
     def findings(self) -> tuple[NodeFinding, ...]:
         """Return what all of them have found."""

@@ -144,6 +144,10 @@ class GpuSource:
         """
         raise NotImplementedError
 
+    def xids(self) -> list[tuple[str, int]]:
+        """Return UUID and number of each XID since the last call, which must not wait; the first call only begins to listen."""
+        return []
+
 
 def gpu_document(gpu: Gpu) -> dict[str, Any]:
     """Return what is known of a GPU as JSON can hold it, without why the rest is not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import Any, Callable, Iterable, Optional
 
@@ -12,6 +13,7 @@ _NO_PERMISSION, _LIBRARY_NOT_FOUND = 4, 12
 # Why a value is missing, by NVML's error code: invalid argument (there is no such link), not supported, no such function.
 _CAUSES = {2: "absent", 3: "absent", 13: "absent", 4: "closed"}
 _LOST = {15: "GPU is lost", 16: "the GPU must be reset"}
+_XID_EVENT, _MOST_XIDS = 8, 100
 _RECOVERY_ACTION_FIELD = 230
 _RECOVERY_ACTIONS = (
     "none",
@@ -59,6 +61,8 @@ class NvmlSource(GpuSource):
             raise GpusUnreadable(": ".join(["NVML", *words, *([advice] if advice else [])]), cause) from None
         self.driver_version = self._text("nvmlSystemGetDriverVersion")
         self.library_version = self._text("nvmlSystemGetNVMLVersion")
+        self._events: Any = None
+        self._uuids: dict[Optional[int], str] = {}
 
     def read(self, parts: Iterable[str] = ()) -> list[Gpu]:
         try:
@@ -68,6 +72,32 @@ class NvmlSource(GpuSource):
             raise GpusUnreadable(f"NVML does not tell the number of GPUs: {error}", cause) from None
         found = [self._read(index, tuple(parts)) for index in range(count)]
         return [gpu for gpu in found if gpu is not None]
+
+    def xids(self) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        try:
+            if self._events is None:
+                self._listen()
+            while self._events is not None and len(found) < _MOST_XIDS:
+                event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
+                uuid = self._uuids.get(ctypes.cast(event.device, ctypes.c_void_p).value)
+                if uuid is not None and event.eventType == _XID_EVENT:
+                    found.append((uuid, int(event.eventData)))
+        except self._nvml.NVMLError:  # none is left, or this driver tells none
+            pass
+        return found
+
+    def _listen(self) -> None:
+        events = self._nvml.nvmlEventSetCreate()
+        for index in range(self._nvml.nvmlDeviceGetCount()):
+            try:
+                handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = str(self._nvml.nvmlDeviceGetUUID(handle))
+                self._nvml.nvmlDeviceRegisterEvents(handle, _XID_EVENT, events)
+            except self._nvml.NVMLError:  # it is not this job's, or has no events
+                continue
+            self._uuids[ctypes.cast(handle, ctypes.c_void_p).value] = uuid
+        self._events = events
 
     def _read(self, index: int, parts: Iterable[str]) -> Optional[Gpu]:
         """Return a GPU, or None when it is not this job's: a container or a cgroup hides it."""

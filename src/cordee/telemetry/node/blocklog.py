@@ -8,7 +8,8 @@ sequence and payload, sequence) and a payload. A payload is whole records: `<I B
     kind 3 EVENTS   UTF-8 JSON: node, rank, attempt, dropped, events [[offset, UTC seconds, step or null, {name: value}]]
     kind 4 FACTS    UTF-8 JSON: node, group, time, devices {device: {key: value}}, missing {metric: reason}, remarks
     kind 5 GRID     as kind 2 with float32
-    kind 6 HEALTH   from the sampler of GPUs to its agent, in no log: UTF-8 JSON: gpus [what the driver says], ranks {UUID: [rank]}
+    kind 6 HEALTH   from the sampler of GPUs to its agent, in no log: UTF-8 JSON: gpus [what the driver says], ranks {UUID: [rank]},
+                    xids [[UUID, number]]
 
 Every part starts with the schemas known so far, so that it can be read alone. Readers pass over unknown kinds.
 """

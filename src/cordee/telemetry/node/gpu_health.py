@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from cordee.machine.gpus.driver import open_gpus
 from cordee.machine.gpus.model import GpusUnreadable, gpu_document
@@ -33,14 +33,15 @@ class GpuHealth:
         self._due, self._looks = 0.0, 0
 
     def record(self, ranks: Mapping[str, Sequence[int]]) -> bytes:
-        """Return a record of what is told now, empty until it is time.
+        """Return a record of what is told now, empty until it is time or there are XIDs.
 
         Args:
             ranks: on each GPU, by UUID.
         """
         now = time.monotonic()
+        xids = [xid for xid in self._source.xids() if self._wanted is None or xid[0] in self._wanted]
         if now < self._due:
-            return b""
+            return _record([], ranks, xids) if xids else b""
         self._due = now + self._every_s
         parts = _PARTS if self._looks % _LINKS_EVERY else (*_PARTS, "links")
         self._looks += 1
@@ -50,4 +51,8 @@ class GpuHealth:
             return b""
         # One that does not answer has no UUID: it may be one of the job's.
         told = [gpu_document(gpu) for gpu in gpus if self._wanted is None or gpu.uuid in (None, *self._wanted)]
-        return encode_record(HEALTH, json.dumps({"gpus": told, "ranks": ranks}).encode())
+        return _record(told, ranks, xids)
+
+
+def _record(gpus: list[dict[str, Any]], ranks: Mapping[str, Sequence[int]], xids: list[tuple[str, int]]) -> bytes:
+    return encode_record(HEALTH, json.dumps({"gpus": gpus, "ranks": ranks, "xids": xids}).encode())

@@ -16,6 +16,7 @@
  *   gpm_strict = 1                              one unknown id fails a whole nvmlGpmMetricsGet
  *   device.0.energy = 1                         there is an energy counter: power_mw at all times
  *   device.0.violation_power = 0.25             the share of all time in which a cap of power held the clocks down
+ *   device.0.xid = 79 1                         an event: XID 79, told once for each text that is new since devices were registered
  *   device.0.mig.2.uuid = MIG-...               GPU instance 2: uuid, memory_total, memory_used, sm_count, slices, gpm.ID
  */
 #include <stdint.h>
@@ -547,6 +548,47 @@ typedef struct {
   unsigned threshold_exceeded;
 } SramStatus;
 typedef struct { unsigned max, high, partial, low, none; } RemapHistogram;
+
+typedef struct {
+  Device *device;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+} EventData;
+
+enum { XID_EVENT = 8, TIMEOUT = 10 };
+static char xids[MOST_DEVICES][TEXT], registered[MOST_DEVICES];
+
+int nvmlEventSetCreate(void **set) {
+  *set = registered;
+  return enter("nvmlEventSetCreate");
+}
+
+int nvmlEventSetFree(void *set) {
+  (void)set;
+  return SUCCESS;
+}
+
+int nvmlDeviceRegisterEvents(Device *device, unsigned long long types, void *set) {
+  ENTER_DEVICE(nvmlDeviceRegisterEvents)
+  if (set != registered || types != XID_EVENT || device->instance != WHOLE) return INVALID_ARGUMENT;
+  registered[device->index] = 1;
+  if (text_of(device, "xid", xids[device->index], TEXT)) xids[device->index][0] = 0;
+  return SUCCESS;
+}
+
+int nvmlEventSetWait_v2(void *set, EventData *data, unsigned timeout_ms) {
+  char text[TEXT];
+  int code = enter("nvmlEventSetWait_v2");
+  if (code) return code;
+  (void)timeout_ms;
+  for (int index = 0; set == registered && index < MOST_DEVICES; index++) {
+    if (!registered[index] || text_of(&devices[index], "xid", text, sizeof text) || strcmp(text, xids[index]) == 0) continue;
+    snprintf(xids[index], TEXT, "%s", text);
+    *data = (EventData){&devices[index], XID_EVENT, strtoull(text, NULL, 10), ~0u, ~0u};
+    return SUCCESS;
+  }
+  return TIMEOUT;
+}
 
 TWO_NUMBERS(nvmlDeviceGetEccMode, "ecc_mode", "ecc_mode_pending")
 ONE_NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pending")

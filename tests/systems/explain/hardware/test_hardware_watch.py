@@ -91,7 +91,7 @@ def test_the_same_again_is_counted_and_told_again_only_at_ten_times_as_many(node
 def test_a_flood_of_kernel_lines_is_read_in_part_and_its_causes_are_bounded(node):
     with node.watched():
         node.kernel_says(*(f"INFO: task job{number}:1 blocked for more than 120 seconds." for number in range(20_000)))
-        found = node.until(lambda found: bool(of_rule(found, "hardware-unwatched")))
+        found = node.until(lambda found: bool(of_rule(found, "unwatched-hardware")))
         read = node.look_often()
         assert len(read) <= 65
         assert len(read) == len(found)
@@ -208,9 +208,25 @@ def test_a_closed_kernel_log_is_an_info_where_there_is_more_than_a_desk(node):
     with node.watched():
         (found,) = node.until(bool)
         assert node.look_often() == [found]
-    assert (found["severity"], found["rule"]) == ("info", "hardware-unwatched")
+    assert (found["severity"], found["rule"]) == ("info", "unwatched-hardware")
     assert "dev/kmsg: No such file" in found["text"]
     assert "dmesg_restrict" in found["next"]
+
+
+def test_xids_that_the_driver_tells_count_only_where_the_kernel_log_is_closed(node):
+    with node.watched():
+        node.driver_says(gpu(), ranks={UUID: [3]}, xids=[(UUID, 79)])
+        assert node.look_often() == []
+    os.unlink(node.host.root / "dev/kmsg")
+    node.host.infiniband("mlx5_0")
+    with node.watched():
+        node.driver_says(gpu(), ranks={UUID: [3]})
+        node.look_often()
+        node.driver_says(ranks={UUID: [3]}, xids=[(UUID, 79)])
+        (_, found) = node.look_often()
+    assert found["text"] == f"GPU 0 ({UUID}): XID 79, GPU has fallen off the bus"
+    assert found["evidence"]["ranks"] == [3]
+    assert found["evidence"]["pci_bus_id"] == "0000:10:00"
 
 
 def test_a_file_system_that_hangs_is_told_and_whoever_asked_is_left_behind(node, tmp_path, monkeypatch):

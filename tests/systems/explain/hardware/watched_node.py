@@ -75,9 +75,11 @@ class WatchedNode:
         """Write lines to the kernel log."""
         append_kmsg(self.host.root, *lines)
 
-    def driver_says(self, *gpus: Gpu, ranks: Mapping[str, Sequence[int]] | None = None) -> None:
+    def driver_says(
+        self, *gpus: Gpu, ranks: Mapping[str, Sequence[int]] | None = None, xids: Sequence[tuple[str, int]] = ()
+    ) -> None:
         """Tell what the driver says of GPUs."""
-        self.watch.gpus(gpus, ranks or {})
+        self.watch.gpus(gpus, ranks or {}, xids)
         self.watch.look(monotonic())
 
     def until(self, holds: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ class GpuSampling:
         ranks: the file in which the agent says which ranks run.
         slots: learns what the driver tells of GPUs.
         add: takes whole records.
-        health: told what the driver says of each GPU, and which ranks are on it.
+        health: told what the driver says of each GPU, which ranks are on it, and XIDs.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class GpuSampling:
         ranks: Path,
         slots: SlotAllocator,
         add: Callable[[bytes], None],
-        health: Callable[[Sequence[Gpu], Mapping[str, Sequence[int]]], None],
+        health: Callable[[Sequence[Gpu], Mapping[str, Sequence[int]], Sequence[tuple[str, int]]], None],
     ) -> None:
         self._node, self._slots, self._add, self._health = node, slots, add, health
         interval_s: float = sampling.interval_s
@@ -80,7 +80,7 @@ class GpuSampling:
         for kind, body in iter_records(records):
             news = decode_json(body) if kind in (FACTS, HEALTH) else {}
             if kind == HEALTH:
-                self._health([gpu_of(one) for one in news["gpus"]], news["ranks"])
+                self._health([gpu_of(one) for one in news["gpus"]], news["ranks"], news["xids"])
                 continue
             if news.get("group") == "gpu":
                 self._slots.learn(news["devices"])

@@ -82,5 +82,5 @@ class Causes:
 
     def _too_many(self) -> None:
         text = f"more than {_MOST} causes of trouble: the others are not told"
-        finding = Finding(text, "warn", "hardware-unwatched", next="look at this node's kernel log")
+        finding = Finding(text, "warn", "unwatched-hardware", next="look at this node's kernel log")
         self._causes.setdefault("more", _Cause()).told = NodeFinding("more", 1, self._one_machine, finding.document())

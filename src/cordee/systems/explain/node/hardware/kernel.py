@@ -141,7 +141,7 @@ class KernelWords:
         for line in lines:
             said = driver_message(line)
             if said is not None:
-                yield _of_driver(said, line, gpus.get(said.address), ranks)
+                yield of_driver(said, line, gpus.get(said.address), ranks)
             elif "oom-kill:" in line:
                 self._killed(line)
             else:
@@ -176,7 +176,8 @@ def tells(line: str) -> bool:
     return driver_message(line) is not None or any(rule.pattern.search(line) for rule in KERNEL_RULES)
 
 
-def _of_driver(said: DriverMessage, line: str, gpu: Optional[Gpu], ranks: Mapping[str, list[int]]) -> Seen:
+def of_driver(said: DriverMessage, line: str, gpu: Optional[Gpu], ranks: Mapping[str, list[int]]) -> Seen:
+    """Return what the driver has said of a GPU."""
     number, of_program = said.meaning.number, said.meaning.scope == "user"
     name = f"{'SXID' if said.switch else 'XID'} {number}"
     severity = "error" if said.meaning.status == "fail" else "warn"

@@ -12,6 +12,7 @@ from cordee.core.clock import monotonic
 from cordee.machine import sysfs
 from cordee.machine.gpus.model import Gpu
 from cordee.machine.gpus.presence import gpu_device_file
+from cordee.machine.gpus.xid import DriverMessage, xid
 from cordee.machine.kernel_log import KernelLogClosed, KernelLogTail
 from cordee.machine.mounts import LOCAL_KINDS, Mount, mount_of, read_mounts
 from cordee.machine.tasks.task import Task, TaskExit
@@ -20,13 +21,14 @@ from cordee.runs.lane import Lane, RepeatedLook
 from cordee.runs.plan import RunPlan
 from cordee.systems.explain.node.hardware.causes import Causes, Seen
 from cordee.systems.explain.node.hardware.counters import GpuWatch, NodeCounters
-from cordee.systems.explain.node.hardware.kernel import KernelWords
+from cordee.systems.explain.node.hardware.kernel import KernelWords, of_driver
 from cordee.systems.explain.node.used_paths import used_paths
 from cordee.wire.messages import NodeFinding
 
 _COUNTERS_EVERY_S, _SAMPLES = 10.0, 10
 _MOUNTS_EVERY_S, _MOUNT_PATIENCE_S = 60.0, 20.0
-_UNWATCHED = "hardware-unwatched"
+_MOST_XIDS, _MOST_FAILURES = 100, 10
+_UNWATCHED = "unwatched-hardware"
 _READ_IT = "let users read it (sysctl kernel.dmesg_restrict=0), or look at it yourself when ranks fail"
 
 
@@ -43,11 +45,14 @@ class HardwareWatch(Companion):
         several = backend_on_node(plan.backend, plan.backend_part).abilities.several_machines
         self._causes = Causes(node, not several)
         self._host: Optional[CompanionHost] = None
-        self._files = _NodeFiles(self._root, min(_COUNTERS_EVERY_S, _SAMPLES * plan.sampling.interval_s))
-        self._looking = RepeatedLook(Lane("cordee-hardware"), self._files.look, self._take, self._failed)
+        self._files = NodeFiles(self._root, min(_COUNTERS_EVERY_S, _SAMPLES * plan.sampling.interval_s))
+        self._lane = Lane("cordee-hardware")
+        self._looking = RepeatedLook(self._lane, self._files.look, self._take, self._failed)
         self._gpus: dict[str, GpuWatch] = {}
         self._told: tuple[Sequence[Gpu], Mapping[str, Sequence[int]]] = (), {}
         self._fresh = False
+        self._xids: list[tuple[str, int]] = []
+        self._failures: set[str] = set()
         self._mounts: Optional[_Mounts] = None
 
     def attach(self, host: CompanionHost) -> Handlers:
@@ -63,18 +68,24 @@ class HardwareWatch(Companion):
         if self._fresh:
             self._fresh = False
             self._look_at_gpus()
+        self._look_at_xids()
         self._files.ranks = {str(pid): [rank] for rank, pid in self._host.pids().items()}
         self._looking.begin()
         self._mounts.look(now)
 
-    def gpus(self, gpus: Sequence[Gpu], ranks: Mapping[str, Sequence[int]]) -> None:
-        self._told, self._fresh = (gpus, ranks), True
+    def gpus(
+        self, gpus: Sequence[Gpu], ranks: Mapping[str, Sequence[int]], xids: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        self._files.on_gpus = {uuid: list(on) for uuid, on in ranks.items()}
+        self._xids = [*self._xids, *xids][-_MOST_XIDS:]
+        if gpus:
+            self._told, self._fresh = (gpus, ranks), True
 
     def findings(self) -> tuple[NodeFinding, ...]:
         return self._causes.found()
 
     async def close(self) -> None:
-        self._files.close()
+        self._lane.submit(self._files.close)
 
     def _look_at_gpus(self) -> None:
         gpus, ranks = self._told
@@ -86,17 +97,28 @@ class HardwareWatch(Companion):
             for seen in known.look(gpu, ranks.get(gpu.uuid or "", ())):
                 self._causes.take(seen)
         self._files.gpus = {**self._files.gpus, **{gpu.pci_bus_id: gpu for gpu in gpus if gpu.pci_bus_id}}
-        self._files.on_gpus = {uuid: list(on) for uuid, on in ranks.items()}
+
+    def _look_at_xids(self) -> None:
+        """Take the XIDs that the driver tells by itself where the kernel log, which has their words, is closed."""
+        xids, self._xids = self._xids, []
+        known = {gpu.uuid: gpu for gpu in self._files.gpus.values()}
+        for uuid, number in xids if self._files.closed else ():
+            gpu = known.get(uuid)
+            said = DriverMessage(xid(number), (gpu and gpu.pci_bus_id) or uuid, False, "")
+            self._causes.take(of_driver(said, "", gpu, self._files.on_gpus))
 
     def _take(self, seen: list[Seen]) -> None:
         for one in seen:
             self._causes.take(one)
 
     def _failed(self, error: BaseException) -> None:
-        say(f"cordee agent {self.node}: looking at the hardware failed: {type(error).__name__}: {error}")
+        text = f"looking at the hardware failed: {type(error).__name__}: {error}"
+        if text not in self._failures and len(self._failures) < _MOST_FAILURES:
+            self._failures.add(text)
+            say(f"cordee agent {self.node}: {text}")
 
 
-class _NodeFiles:
+class NodeFiles:
     """The kernel log and the counters of /proc and /sys; `look` runs in a thread, and begins at its first call."""
 
     def __init__(self, root: str, every_s: float) -> None:
@@ -108,6 +130,7 @@ class _NodeFiles:
         self.ranks: dict[str, list[int]] = {}
         self.on_gpus: dict[str, list[int]] = {}
         self.gpus: dict[str, Gpu] = {}
+        self.closed = False
 
     def look(self) -> list[Seen]:
         seen: list[Seen] = []
@@ -137,9 +160,10 @@ class _NodeFiles:
     def _unread(self, closed: KernelLogClosed) -> list[Seen]:
         """Return that the log is closed, where it would tell of more than the machine of a desk."""
         assert self._counters is not None
+        self.closed = True
         if not self._counters.ports and gpu_device_file(self._root, {}) is None:
             return []
-        text = f"XIDs, kills for want of memory, hung tasks and I/O errors are not seen: {closed}"
+        text = f"kills for want of memory, hung tasks and I/O errors are not seen: {closed}"
         return [Seen(_UNWATCHED, "info", "", "kernel-log", text, _READ_IT, total=1, shared=True)]
 
 
