@@ -370,6 +370,7 @@ def test_links_between_files_lead_somewhere():
                     "commands",
                     "data-sets",
                     "document-keys",
+                    "hardware-rules",
                     "http-api",
                     "notebook",
                     "slurm-reasons",
