@@ -19,7 +19,7 @@ _WIDE, _MOST_HANGS, _MOST_LINES = 80, 5, 200
 class HangSection(Section):
     """The last hangs of the run; nothing where none was seen."""
 
-    name, key, place = "hangs", "hangs", "phases"
+    name, key, place = "hangs", "hangs", "logged"
 
     def __init__(self, reported: Reported) -> None:
         super().__init__(reported)
