@@ -66,8 +66,8 @@ def test_a_rank_that_validates_or_saves_for_minutes_is_waited_for():
     def validates(at: int) -> list[RankStand]:
         return [stand(0, at - 10.0, idle_s=1.0), *all_stand(at)[1:]] if at > 15 else []
 
-    assert seen(validates, until=600) == []
-    assert seen(validates, until=700) == [(610, "HangBegan")]
+    assert seen(validates, until=309) == []
+    assert seen(validates, until=400) == [(310, "HangBegan")]
 
 
 def test_a_first_step_has_ten_minutes():

@@ -123,11 +123,12 @@ def _look(watched: _Watched, processes: list[RankProcess], step: Optional[int], 
     if motion.began and stand.stands_s < _LOOK_CLOSER_S:
         watched.activity.forget()
         return
-    apart = {watched.root, *(process.pid for process in processes)} if processes else set()
+    own = {watched.root, *(process.pid for process in processes)} if processes else set()
+    apart = own - {process.pid for process in processes if process.computes(now)}
     if watched.activity.look(apart, now) or any(moved):
         motion.was_active(now)
     tree = watched.activity.tree
-    states = [tree[pid].state for pid in (apart or tree) if pid in tree]
+    states = [tree[pid].state for pid in (own or tree) if pid in tree]
     if any(state in _STOPPED for state in states):
         motion.why = "stopped"
     elif any(process.beat_age_s(now) > SILENT_S for process in processes):

@@ -11,7 +11,7 @@ from cordee.machine.processes.tree import is_same_process, tree_of
 from cordee.wire.pulse import DUMP, STACKS, SUFFIX, Pulse, PulseReader
 
 _TRIES = 5
-SILENT_S = 5.0
+SILENT_S, _BEATS_S = 5.0, 2.5
 
 
 class RankProcess:
@@ -41,6 +41,11 @@ class RankProcess:
     def beat_age_s(self, now: float) -> float:
         """Return for how long its interpreter has run no other thread than the one that holds it."""
         return now - self._beat_at
+
+    def computes(self, now: float) -> bool:
+        """Return whether what it uses of the processor is work: its interpreter runs, and it waits in no collective, where it might spin."""
+        waits = any(group.enqueued > max(group.completed, 0) for group in self.pulse.groups)
+        return not waits and self.beat_age_s(now) < _BEATS_S
 
     def unseen(self, seconds: float) -> None:
         """Nobody could see it for so long: that time does not count."""

@@ -14,7 +14,7 @@ from cordee.wire.messages import RankStand
 _LEAST_S, _STEPS = 60.0, 10.0
 # Until every rank has made a step: torch.compile and a first read of data take minutes.
 _FIRST_S = 600.0
-_BUSY_TIMES, _BUSY_LEAST_S = 5.0, 600.0
+_BUSY_TIMES, _BUSY_LEAST_S = 5.0, 300.0
 _SILENT_S, _SILENT_INTERVALS = 10.0, 3.0
 _LATE_S = 3.0
 # A pause of a machine is taken off what its ranks stand for: only what is more is a step.
