@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,19 @@ from cordee.testing.hosts.kernel_log import write_kmsg, xid_line
 
 from .watched_node import WatchedNode
 
+# What the kernel says of machines that are well, and of devices that are no hardware.
+INNOCENT = (
+    "systemd[1]: Started a session.",
+    "veth1: renamed from eth0",
+    "blk_update_request: I/O error, dev loop1, sector 0 op 0x0:(READ) flags 0x0",
+    "blk_update_request: I/O error, dev fd0, sector 0",
+    "nfs: server 10.0.0.1 OK",
+    "amdgpu 0000:03:00.0: amdgpu: Will use PSP to load VCN firmware",
+    "mlx5_core 0000:3b:00.0 ib0: Link up",
+    "EXT4-fs (sda1): mounted filesystem with ordered data mode",
+    "NVRM: Xid (PCI:0000:10:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)",
+    "mce: [Hardware Error]: Machine check events logged",
+)
 UUID = "GPU-1f000000-0000-0000-0000-000000000000"
 SOUND = {
     "uuid": UUID,
@@ -45,11 +60,19 @@ def test_each_kernel_line_of_the_table_is_found_by_its_own_rule(rule):
     assert next(one for one in KERNEL_RULES if one.pattern.search(rule.example)) is rule
 
 
+def test_every_rule_of_the_watch_is_on_its_page():
+    page = (Path(__file__).parents[4] / "docs" / "hardware.md").read_text()
+    folder = Path(watch.__file__).parent
+    rules = {rule for file in folder.glob("*.py") for rule in re.findall(r'"(hardware-[a-z-]+)"', file.read_text())}
+    assert len(rules) >= 12
+    assert [rule for rule in sorted(rules) if f"`{rule}`" not in page] == []
+
+
 def test_every_kind_of_kernel_line_is_one_finding_with_what_to_do(node):
     with node.watched():
         node.kernel_says(*(rule.example for rule in KERNEL_RULES))
         found = node.until(lambda found: len(found) >= len(KERNEL_RULES) - 3)
-        node.kernel_says("systemd[1]: Started a session.", "veth1: renamed from eth0")
+        node.kernel_says(*INNOCENT)
         assert node.look_often() == found
     assert {one["rule"] for one in found} == {rule.rule for rule in KERNEL_RULES}
     assert all(one["next"] and one["evidence"]["line"] for one in found)

@@ -48,7 +48,8 @@ def _rule(
     return KernelRule(rule, severity, kind, re.compile(pattern), text, what, example, **more)
 
 
-# The first that is found counts.
+# The first that is found counts. Of a machine check's status bit 63 says that it holds, bit 61 that it was not corrected
+# (Intel's Software Developer's Manual, volume 3, 17.3.2.2).
 KERNEL_RULES = (
     _rule("hardware-gpu", "error", "amdgpu",
           r"amdgpu (?P<device>[0-9a-f:.]+): .*?(?P<what>GPU reset\b|ring \S+ timeout|uncorrectable (?:hardware )?errors? detected)",
@@ -66,6 +67,14 @@ KERNEL_RULES = (
           r"Memory failure: 0x[0-9a-f]+: (?P<what>.{1,120})|Uncorrected hardware memory error",
           "memory is broken", "have the memory module replaced; leave the node out",
           "Memory failure: 0x10da3c0: recovery action for dirty LRU page: Recovered"),
+    _rule("hardware-processor", "error", "uncorrected",
+          r"\[Hardware Error\]: (?P<device>CPU \d+): Machine Check.*? (?P<what>Bank \d+: [abef][0-9a-f]{15}\b)",
+          "machine check", "have the processor and its memory looked at; leave the node out",
+          "mce: [Hardware Error]: CPU 12: Machine Check Exception: 5 Bank 7: be00000000800400"),
+    _rule("hardware-processor", "warn", "corrected",
+          r"\[Hardware Error\]: (?P<device>CPU \d+): Machine Check.*? (?P<what>Bank \d+: [89cd][0-9a-f]{15}\b)",
+          "machine check", "nothing now: it was corrected; where it is told again, have the node looked at",
+          "mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 8: 8c00004000010090"),
     _rule("hardware-oom", "error", "killed",
           r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d+) \((?P<device>[^)]*)\)",
           "killed by the kernel for want of memory", "ask for more memory, or use less: `cordee advise` names the amount",
