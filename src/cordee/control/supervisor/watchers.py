@@ -16,6 +16,7 @@ from cordee.wire.messages import Gathered, RanksEnded, RanksStarted, StopAnswers
 
 # In `node_parts` of the plan, before the name of a system.
 PORT = "watcher/"
+_FAILED = "watching the ranks failed"
 
 
 class WatchedRun(NamedTuple):
@@ -75,11 +76,19 @@ class Watchers:
 
     def telemetry(self, node: Node, message: Telemetry) -> None:
         """An agent has told what it measures."""
-        self._each(lambda watcher: watcher.telemetry(node, message))
+        for watcher in self._all:
+            try:
+                watcher.telemetry(node, message)
+            except Exception as error:
+                self._troubles.say(_FAILED, error)
 
     def rank_news(self, node: Node, message: Union[RanksStarted, RanksEnded, StopAnswers]) -> None:
         """An agent has said something of its ranks."""
-        self._each(lambda watcher: watcher.rank_news(node, message))
+        for watcher in self._all:
+            try:
+                watcher.rank_news(node, message)
+            except Exception as error:
+                self._troubles.say(_FAILED, error)
 
     def gathered(self, node: Node, message: Gathered, body: bytes) -> None:
         """An agent tells a part of what it was asked to collect."""
@@ -95,4 +104,7 @@ class Watchers:
 
     def _each(self, tell: Callable[[RunWatcher], None]) -> None:
         for watcher in self._all:
-            self._troubles.do("watching the ranks", lambda watcher=watcher: tell(watcher))  # type: ignore[misc]
+            try:
+                tell(watcher)
+            except Exception as error:
+                self._troubles.say(_FAILED, error)
