@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from cordee.faces.cli import cordee as main
 from cordee.faces.report.run_document import run_document
 from cordee.testing.runs.real_run import LocalRun
 
 SCRIPT = Path(__file__).with_name("hanging_train.py")
 JOB = """\
 name = "hang"
-run = "python train.py {kind} 12"
+run = "python train.py {kind}"
 [need]
 nodes = 2
 ranks_per_node = {per_node}
@@ -43,7 +46,7 @@ def hung(folder: Path, kind: str, action: str, per_node: int) -> dict:
     job = folder / "job"
     job.mkdir()
     shutil.copy(SCRIPT, job / "train.py")
-    (job / "cordee.toml").write_text(JOB.format(kind=kind, action=action, per_node=per_node, after="10s"))
+    (job / "cordee.toml").write_text(JOB.format(kind=f"{kind} 12", action=action, per_node=per_node, after="10s"))
     with LocalRun(job, folder / "runs") as run:
         run.wait_end(150)
         return run_document(run.folder, run.state)
@@ -61,6 +64,22 @@ def test_a_rank_that_is_stopped_is_named_and_the_run_goes_on_from_its_checkpoint
     assert (document["state"], document["restarts"]) == ("finished", 1)
     judged(document, "stop", 1)
     assert "stopped by a signal" in document["failures"][0]["message"]
+
+
+def test_where_the_ranks_of_a_run_stand_can_be_asked_while_it_goes_on(tmp_path):
+    job = tmp_path / "job"
+    job.mkdir()
+    shutil.copy(SCRIPT, job / "train.py")
+    (job / "cordee.toml").write_text(JOB.format(kind="not 3000", action="report", per_node=1, after="auto"))
+    with LocalRun(job, tmp_path / "runs") as run:
+        run.wait(lambda _: (job / "saved.pt").exists(), 90)
+        done = CliRunner().invoke(main, ["stacks", str(run.folder.root), "--json"])
+        assert run.state.state == "running"
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert (document["asked"], sorted(document["ranks"]), document["without"]) == (True, ["0", "1"], [])
+    assert all("train.py:" in line for line in document["ranks"].values())
+    assert not [one for one in run.state.findings if one.rule.startswith("hang")]
 
 
 @pytest.mark.campaign

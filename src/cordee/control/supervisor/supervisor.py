@@ -278,8 +278,9 @@ class Supervisor:
 
     def _requested(self, request: dict[str, Any]) -> None:
         if request.get("request") == "cancel":
-            by, at_once = str(request.get("by", "request")), bool(request.get("now"))
-            self._happened(CancelWanted(monotonic(), by, at_once))
+            self._happened(CancelWanted(monotonic(), str(request.get("by", "request")), bool(request.get("now"))))
+        else:
+            self.watchers.requested(request)
 
     def _orders_are_out(self, error: Optional[BaseException]) -> None:
         if error is not None:

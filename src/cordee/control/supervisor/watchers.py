@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
 
 from cordee.control.supervisor.decisions.attempt import Attempt
 from cordee.control.supervisor.decisions.nodes import Node
@@ -55,6 +55,9 @@ class RunWatcher:
     def gathered(self, node: Node, message: Gathered, body: bytes) -> None:
         """An agent tells a part of what it was asked to collect."""
 
+    def requested(self, request: dict[str, Any]) -> None:
+        """Somebody has left a request in the run's folder: see `cordee.job.terminal.requests`."""
+
     def second(self, now: float) -> None:
         """A second is over; `now` is monotonic."""
 
@@ -93,6 +96,10 @@ class Watchers:
     def gathered(self, node: Node, message: Gathered, body: bytes) -> None:
         """An agent tells a part of what it was asked to collect."""
         self._each(lambda watcher: watcher.gathered(node, message, body))
+
+    def requested(self, request: dict[str, Any]) -> None:
+        """Somebody has left a request."""
+        self._each(lambda watcher: watcher.requested(request))
 
     def second(self, now: float) -> None:
         """A second is over."""

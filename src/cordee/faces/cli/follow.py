@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -330,41 +329,7 @@ def _what_was_not_well(state: RunState) -> list[str]:
 
 def request_cancel(folder: RunFolder, *, by: str, now: bool = False) -> None:
     """Ask a run's supervisor to end it; the wish is in the journal first, so a restarted supervisor knows it too."""
-    import json
-    import secrets
-
-    from cordee.runs.folder import write_atomically
+    from cordee.job.terminal.requests import leave_request
 
     client_journal(folder.journal).append("cancel_requested", by=by)
-    request = {"request": "cancel", "by": by, "now": now}
-    write_atomically(folder.requests / f"cancel-{secrets.token_hex(4)}.json", json.dumps(request), below=folder.root)
-    _call(folder)
-
-
-def _call(folder: RunFolder) -> None:
-    """Tell the run's supervisor that there is a request; one that cannot be reached from here finds it within seconds."""
-    import asyncio
-    import os
-
-    from cordee import wire
-    from cordee.wire.messages import Requests, encode
-
-    async def call() -> None:
-        place = wire.read_rendezvous(folder.rendezvous)
-        name = f"request-{os.getpid()}"
-        connection = await wire.connect(
-            place.address,
-            place.port,
-            place.token,
-            "client",
-            name,
-            epoch=place.epoch,
-            on_message=lambda *_: None,
-            on_close=lambda *_: None,
-        )
-        connection.send(encode(Requests()))
-        connection.close()
-        await connection.wait_closed()
-
-    with suppress(OSError, TimeoutError, CordeeError):
-        asyncio.run(asyncio.wait_for(call(), _CALL_S))
+    leave_request(folder, {"request": "cancel", "by": by, "now": now})

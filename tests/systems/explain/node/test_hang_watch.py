@@ -182,6 +182,43 @@ def test_so_many_hangs_that_nothing_more_is_collected_still_end_the_ranks(run):
     asyncio.run(main())
 
 
+def test_stacks_that_are_asked_for_blame_nobody(run, tmp_path):
+    async def main() -> None:
+        one = run(judged(CAUSE), action="restart")
+        one.watch.requested({"request": "stacks"})
+        assert one.orders == []  # no rank runs yet
+        one.start()
+        one.watch.requested({"request": "stacks"})
+        one.watch.requested({"request": "stacks"})  # answered by the one at work
+        assert len(one.orders) == 0
+        await asyncio.sleep(0)
+        await one.answered()
+        assert (one.findings, one.asked) == ([], [])
+        told = json.loads((tmp_path / "hangs/1/hang.json").read_text())
+        assert (told["asked"], sorted(told["ranks"])) == (True, ["0", "1", "2", "3"])
+
+    asyncio.run(main())
+
+
+def test_a_hang_that_is_declared_while_stacks_are_collected_waits_its_turn(run):
+    async def main() -> None:
+        one = run(judged(CAUSE))
+        one.start()
+        one.watch.requested({"request": "stacks"})
+        for second in range(1, 80):
+            one.pass_second(float(second) if second >= 5 else None)
+            await asyncio.sleep(0)
+        assert len({message.id for _, message in one.orders}) == 1
+        await one.answered()
+        one.pass_second(80.0)
+        await asyncio.sleep(0)
+        assert len({message.id for _, message in one.orders}) == 2
+        await one.answered()
+        assert [finding["rule"] for finding in one.findings] == ["hang-stopped"]
+
+    asyncio.run(main())
+
+
 def test_nothing_is_watched_where_nobody_wants_it(run):
     async def main() -> None:
         one = run(None, enabled=False)

@@ -87,6 +87,7 @@ class Hang(NamedTuple):
         number: counts from 1 over the run.
         since, declared_at: UTC seconds.
         after_s: how long ranks had to stand.
+        asked: somebody wanted to know where ranks stand; whether the run hung is not said.
         ended: ranks that have ended in this attempt, with their codes.
         world: how many ranks the attempt has.
     """
@@ -98,6 +99,7 @@ class Hang(NamedTuple):
     after_s: float
     action: str
     busy: bool
+    asked: bool
     world: int
     ranks: Mapping[int, StandingRank]
     ended: Mapping[int, int | None]
@@ -147,6 +149,7 @@ def read_hang(run: Path, number: int) -> Hang:
         _number(told.get("after_s")),
         one_line(told.get("action", ""), 20),
         told.get("busy") is True,
+        told.get("asked") is True,
         _whole(told.get("world")) or len(ranks) + len(ended),
         ranks,
         ended,

@@ -24,12 +24,14 @@ class HangSection(Section):
     def __init__(self, reported: Reported) -> None:
         super().__init__(reported)
         root = reported.run.folder.root
-        self._views = []
+        self._views: list[HangView] = []
         for number in hang_numbers(root)[-_MOST_HANGS:]:
             try:
-                self._views.append(HangView(read_hang(root, number)))
+                hang = read_hang(root, number)
             except UsageError:
                 continue
+            if not hang.asked:
+                self._views.append(HangView(hang))
 
     def _causes(self, number: int) -> list[Finding]:
         findings = self.reported.state.findings

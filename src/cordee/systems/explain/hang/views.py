@@ -31,6 +31,7 @@ class HangView:
         return {
             "schema": SCHEMA,
             "hang": self.hang.number,
+            "asked": self.hang.asked,
             "attempt": self.hang.attempt,
             "at": self.hang.declared_at,
             "ranks": {str(rank): own_line(frames) for rank, frames in self._stacks.items()},
@@ -42,7 +43,9 @@ class HangView:
         """Yield where the ranks stood, and of whom it is not known."""
         hang = self.hang
         lasted = format_duration(max(0.0, hang.declared_at - hang.since))
-        yield f"hang {hang.number}, attempt {hang.attempt}: {utc_text(hang.declared_at)}, no rank had gone on for {lasted}"
+        about = "where its ranks stood" if hang.asked else f"no rank had gone on for {lasted}"
+        what = "question" if hang.asked else "hang"
+        yield f"{what} {hang.number}, attempt {hang.attempt}: {utc_text(hang.declared_at)}, {about}"
         yield from tree_lines(self.tree, every_frame=every_frame)
         if self.without:
             yield f"no stack of {'rank' if len(self.without) == 1 else 'ranks'} {ranges(self.without[:64])}"

@@ -102,6 +102,11 @@ class HangDetector:
             else:
                 self._stands[rank] = stand
 
+    def now(self) -> dict[int, RankStand]:
+        """Return how each living rank stands; one that goes on has stood for no time."""
+        goes_on = RankStand(0, 0.0, 0.0, None, True, "")
+        return {rank: self._stands.get(rank, goes_on._replace(rank=rank)) for rank in sorted(self._living)}
+
     @property
     def hangs(self) -> bool:
         """Whether a hang was told that is not over."""

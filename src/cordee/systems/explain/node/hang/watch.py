@@ -23,7 +23,7 @@ from cordee.wire.messages import Gather, Gathered, RanksEnded, RanksStarted, Sto
 
 _COLLECT_S, _MORE_S, _JUDGE_S = 8.0, 3.0, 20.0
 _MOST_WAITING_BYTES = 64 << 20
-_MOST_HANGS, _MOST_NOTES = 20, 100
+_MOST_HANGS, _MOST_QUESTIONS, _MOST_NOTES = 20, 100, 100
 _WRITE_S = 0.002
 _REPORT = "cordee.systems.explain.hang_report"
 
@@ -31,8 +31,8 @@ _REPORT = "cordee.systems.explain.hang_report"
 class _Collecting:
     """What is being collected of one hang."""
 
-    def __init__(self, began: HangBegan, attempt: Attempt, files: HangFiles, now: float) -> None:
-        self.began, self.attempt, self.files = began, attempt, files
+    def __init__(self, began: HangBegan, attempt: Attempt, files: HangFiles, now: float, asked: bool) -> None:
+        self.began, self.attempt, self.files, self.asked = began, attempt, files, asked
         self.node_of = {rank: node for node, ranks in _ranks_of(attempt).items() for rank in ranks}
         self.declared_at, self.since = unix_s(), unix_s() - (now - began.since)
         self.open = {node.name for node in attempt.nodes}
@@ -64,7 +64,8 @@ class HangWatch(RunWatcher):
         self._lane = Lane("cordee-hangs")
         self._collecting: Optional[_Collecting] = None
         self._task: Optional[asyncio.Task[None]] = None
-        self._hangs = 0
+        self._declared: Optional[HangBegan] = None
+        self._hangs = self._questions = self._gathers = 0
 
     # What agents say
 
@@ -85,7 +86,7 @@ class HangWatch(RunWatcher):
 
     def gathered(self, node: Node, message: Gathered, body: bytes) -> None:
         collecting = self._collecting
-        if collecting is None or message.id != _id_of(self._hangs) or node.name not in collecting.open:
+        if collecting is None or message.id != _id_of(self._gathers) or node.name not in collecting.open:
             return
         if not message.name:
             if message.text:
@@ -108,17 +109,24 @@ class HangWatch(RunWatcher):
             return
         self._follow()
         seen = self._detector.look(now)
-        attempt = self.run.attempt()
-        if isinstance(seen, HangBegan) and self._task is None and attempt is not None:
-            self._hangs += 1
-            if self._hangs > _MOST_HANGS:
-                self._act(attempt, [])
-                return
-            self._task = asyncio.ensure_future(self._collect(seen, attempt, now))
-            self._task.add_done_callback(self._collected)
+        if isinstance(seen, HangBegan):
+            self._declared = seen
         elif isinstance(seen, HangOver) and self._hangs:
             text = f"ranks went on again after they had stood for {seen.stood_s:.0f} s"
             self._write(Finding(text, "info", "hang-over", next="set [hang] after higher if this is as it should be"))
+        attempt = self.run.attempt()
+        if self._declared is not None and self._task is None and attempt is not None:
+            declared, self._declared = self._declared, None
+            if self._detector.hangs:
+                self._declare(declared, attempt, now)
+
+    def requested(self, request: dict[str, Any]) -> None:
+        attempt, ranks = self.run.attempt(), self._detector.now()
+        wanted = request.get("request") == "stacks" and self._wanted and self._task is None
+        if wanted and attempt is not None and ranks and self._questions < _MOST_QUESTIONS:
+            self._questions += 1
+            now = monotonic()
+            self._begin(HangBegan(now, 0.0, False, ranks, dict(self._detector.ended)), attempt, now, asked=True)
 
     def close(self) -> None:
         if self._task is not None:
@@ -135,18 +143,30 @@ class HangWatch(RunWatcher):
 
     # What is done
 
+    def _declare(self, declared: HangBegan, attempt: Attempt, now: float) -> None:
+        self._hangs += 1
+        if self._hangs > _MOST_HANGS:
+            self._act(attempt, [])
+        else:
+            self._begin(declared, attempt, now)
+
+    def _begin(self, began: HangBegan, attempt: Attempt, now: float, asked: bool = False) -> None:
+        self._task = asyncio.ensure_future(self._collect(began, attempt, now, asked))
+        self._task.add_done_callback(self._collected)
+
     def _collected(self, task: asyncio.Task[None]) -> None:
         self._task = self._collecting = None
         if not task.cancelled() and task.exception() is not None:
             say(f"cordee supervisor: what shows why the run hangs could not be collected: {task.exception()!r}")
 
-    async def _collect(self, began: HangBegan, attempt: Attempt, now: float) -> None:
-        files = HangFiles(self.run.folder, attempt.number)
-        self._collecting = collecting = _Collecting(began, attempt, files, now)
-        say(f"cordee supervisor: no rank of attempt {attempt.number} has gone on for {now - began.since:.0f} s")
+    async def _collect(self, began: HangBegan, attempt: Attempt, now: float, asked: bool) -> None:
+        files, self._gathers = HangFiles(self.run.folder, attempt.number), self._gathers + 1
+        self._collecting = collecting = _Collecting(began, attempt, files, now, asked)
+        if not asked:
+            say(f"cordee supervisor: no rank of attempt {attempt.number} has gone on for {now - began.since:.0f} s")
         first = self._lane.submit(files.begin)
         for node in attempt.nodes:
-            if not self.run.order(node, Gather(_id_of(self._hangs), attempt.number, _COLLECT_S)):
+            if not self.run.order(node, Gather(_id_of(self._gathers), attempt.number, _COLLECT_S)):
                 collecting.open.discard(node.name)
                 collecting.note(f"{node.name}: its agent is gone")
         if collecting.open:
@@ -156,7 +176,10 @@ class HangWatch(RunWatcher):
         described = self._lane.submit(lambda: files.describe(self._document(collecting)))
         findings: list[Finding] = []
         patience_s = _MORE_S + _WRITE_S * len(collecting.node_of)
-        if await _at_most(asyncio.wrap_future(described), patience_s) and first.exception() is None:
+        written = await _at_most(asyncio.wrap_future(described), patience_s)
+        if asked:
+            return
+        if written and first.exception() is None:
             findings = await self._judged(files.number)
         for finding in findings or [self._without_judgement(collecting)]:
             self._write(finding)
@@ -173,6 +196,7 @@ class HangWatch(RunWatcher):
             "since": collecting.since,
             "after_s": began.after_s,
             "busy": began.busy,
+            "asked": collecting.asked,
             "action": self._policy.action,
             "world": len(began.ranks) + len(began.ended),
             "ranks": {
