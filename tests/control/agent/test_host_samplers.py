@@ -333,15 +333,16 @@ def test_instructions_are_divided_by_the_cycles_of_the_interval(monkeypatch):
     monkeypatch.setattr(perf, "Counter", Counted)
     Counted.counts = {perf.CYCLES: 1000.0, perf.INSTRUCTIONS: 1000.0}
     part = perf.InstructionsPerCycle()
-    arguments = ({0: os.getpid()}, {0: look(os.getpid())}, 1.0)
-    assert math.isnan(part.sample(*arguments)[0][0])
-    Counted.counts = {perf.CYCLES: 2000.0, perf.INSTRUCTIONS: 3500.0}
-    threads = len(os.listdir("/proc/self/task"))
-    assert part.sample(*arguments) == {0: [pytest.approx(2.5)]}
-    assert len(part._ranks[0].counters) == threads
-    Counted.counts = {perf.CYCLES: None, perf.INSTRUCTIONS: None}
-    assert math.isnan(part.sample(*arguments)[0][0])
-    assert "other programs" in part.missing["instructions_per_cycle"]
+    with subprocess.Popen(["sleep", "60"]) as rank:  # this process may have more threads by now than are followed
+        arguments = ({0: rank.pid}, {0: look(rank.pid)}, 1.0)
+        assert math.isnan(part.sample(*arguments)[0][0])
+        Counted.counts = {perf.CYCLES: 2000.0, perf.INSTRUCTIONS: 3500.0}
+        assert part.sample(*arguments) == {0: [pytest.approx(2.5)]}
+        assert len(part._ranks[0].counters) == 1
+        Counted.counts = {perf.CYCLES: None, perf.INSTRUCTIONS: None}
+        assert math.isnan(part.sample(*arguments)[0][0])
+        assert "other programs" in part.missing["instructions_per_cycle"]
+        rank.kill()
 
 
 class Told:
