@@ -7,13 +7,23 @@ from pathlib import Path
 import pytest
 
 from cordee.wire.channel import ChannelReader, ChannelWriter, create_channel
-from cordee.wire.facts import DamageFact, LayoutFact, SourceFact, decode_fact, encode_fact
+from cordee.wire.facts import (
+    CheckpointFact,
+    DamageFact,
+    DataPositionFact,
+    LayoutFact,
+    SourceFact,
+    decode_fact,
+    encode_fact,
+)
 
 FACTS = [
     LayoutFact({"dp": 3, "tp": 1}, {"dp": 8}, "mesh"),
     LayoutFact(refused="it was not understood"),
     SourceFact("loss", "wandb", "tensorboard", "nats"),
     DamageFact("step-2 is not used: Zürich"),
+    DataPositionFact("corpus", 2, 100, 39, begin=10, position=49, saved=40, saved_given=30),
+    CheckpointFact(7),
 ]
 
 

@@ -45,8 +45,46 @@ class DamageFact(NamedTuple):
     text: str
 
 
-ChannelFact = Union[LayoutFact, SourceFact, DamageFact]
-_CLASSES: dict[str, Any] = {"layout": LayoutFact, "source": SourceFact, "damage": DamageFact}
+class DataPositionFact(NamedTuple):
+    """How far one process is in one data set; positions count samples over all epochs.
+
+    What one says is true by itself: who heard none of those before it takes it for what it is.
+
+    Attributes:
+        data_set: its name; a second one of the same name is told of as `NAME.2`.
+        turn: counts, from 1, what is between positions that were loaded after a batch was given.
+        size: samples of one epoch.
+        given, dropped: samples, in this turn.
+        begin: the first position given in this turn; None: none yet.
+        position: the position after the last batch given.
+        saved: the position that the last `state_dict` of this turn said; saved_given: samples given in this turn until then.
+    """
+
+    data_set: str
+    turn: int
+    size: int
+    given: int
+    dropped: int = 0
+    begin: Optional[int] = None
+    position: Optional[int] = None
+    saved: Optional[int] = None
+    saved_given: Optional[int] = None
+
+
+class CheckpointFact(NamedTuple):
+    """The positions told last are those of the checkpoint of this step."""
+
+    step: int
+
+
+ChannelFact = Union[LayoutFact, SourceFact, DamageFact, DataPositionFact, CheckpointFact]
+_CLASSES: dict[str, Any] = {
+    "layout": LayoutFact,
+    "source": SourceFact,
+    "damage": DamageFact,
+    "data": DataPositionFact,
+    "checkpoint": CheckpointFact,
+}
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}
 _FORMS = {**FORMS, "Mapping[str, int]": FORMS["dict[str, int]"]}
 _FIELDS = {kind: fields_of(cls, _FORMS) for kind, cls in _CLASSES.items()}

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cordee.control.agent.ranks.data_positions import DataPositions
 from cordee.control.supervisor.telemetry.data_read import DataReadLog
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.wire import messages
+from cordee.wire.facts import CheckpointFact, DataPositionFact, SourceFact
 from cordee.wire.messages import DataSave
 
 
-def event(step=None, **values):
-    return (0, 1.0, step, values)
+def told(name="corpus", turn=1, size=100, given=0, **values):
+    return DataPositionFact(name, turn, size, given, **values)
 
 
-def told(name="corpus", **values):
-    return event(**{f"cordee/data/{name}/{key}": float(value) for key, value in values.items()})
-
-
-def test_totals_are_kept_by_set_and_other_events_are_passed_over():
+def test_totals_are_kept_by_set_and_other_facts_are_passed_over():
     positions = DataPositions()
-    positions.take(1, 3, [event(4, loss=1.0), event(other=2.0), told(position=8, begin=0, given=4, bytes=99)])
-    positions.take(1, 3, [told("a/b", position=16, begin=0), event(**{"cordee/data/corpus/position": float("nan")})])
+    positions.take(1, 3, [SourceFact("loss"), told(position=8, begin=0, given=4)])
+    positions.take(1, 3, [told("a/b", position=16, begin=0), told("c" * 300, position=1)])
     assert positions.news() == (
-        messages.DataRead(1, 3, "corpus", 1, begin=0, position=8, given=4),
-        messages.DataRead(1, 3, "a/b", 1, begin=0, position=16),
+        messages.DataRead(1, 3, "corpus", 1, 100, 0, 8, 4, 0),
+        messages.DataRead(1, 3, "a/b", 1, 100, 0, 16, 0, 0),
     )
     assert positions.news() == ()
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 53, 1 << 4000])
+def test_numbers_that_are_no_positions_are_passed_over(number):
+    positions = DataPositions()
+    positions.take(1, 0, [told(position=number), told(position=3, given=number), CheckpointFact(number)])
+    assert positions.news() == ()
+
+
+def test_names_without_end_take_no_memory_without_end():
+    positions = DataPositions()
+    positions.take(1, 0, [told(str(number), position=1) for number in range(2000)])
+    assert len(positions.news()) == 1000
 
 
 def test_every_saved_position_is_told_and_then_which_checkpoint_it_is_of():
     positions = DataPositions()
     positions.take(2, 0, [told(position=8, begin=0, given=4)])
-    positions.take(2, 0, [told(position=16, begin=0, given=8, saved=16, saved_given=8)])
-    positions.take(2, 0, [event(1, **{"cordee/checkpoint_seconds": 0.5})])
+    positions.take(2, 0, [told(position=16, begin=0, given=8, saved=16, saved_given=8), CheckpointFact(1)])
     positions.take(2, 0, [told(position=24, begin=0, given=12, saved=24, saved_given=12)])
     (news,) = positions.news()
     assert news.saves == (DataSave(16, given=8), DataSave(16, step=1), DataSave(24, given=12))
@@ -49,10 +60,10 @@ def test_each_turn_is_told_by_itself():
 
 
 def test_an_agent_that_heard_only_the_last_telling_says_of_it_what_another_would():
-    last = told(turn=2, position=250, begin=100, given=50, samples=90, saved=216, saved_given=39)
+    last = told(turn=2, position=250, begin=100, given=50, saved=216, saved_given=39)
     there, late = DataPositions(), DataPositions()
-    there.take(1, 0, [told(turn=1, position=40, begin=0, given=40, samples=40)])
-    there.take(1, 0, [told(turn=2, position=216, begin=100, given=39, samples=79, saved=216, saved_given=39)])
+    there.take(1, 0, [told(turn=1, position=40, begin=0, given=40)])
+    there.take(1, 0, [told(turn=2, position=216, begin=100, given=39, saved=216, saved_given=39)])
     there.news()
     there.take(1, 0, [last])
     late.take(1, 0, [last])

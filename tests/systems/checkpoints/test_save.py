@@ -20,6 +20,7 @@ from cordee.client import rank as client_rank
 from cordee.core.errors import CheckpointError
 from cordee.systems.checkpoints.node.folder import MANIFEST, read_manifest
 from cordee.wire.channel import ChannelReader, ChannelWriter, create_channel
+from cordee.wire.facts import CheckpointFact
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -303,7 +304,9 @@ def test_a_flipped_bit_is_named_and_told_to_the_run_and_the_one_before_is_restor
         assert of_run("a-1", tmp_path / "saved")[2].restore() == 2
     reader = ChannelReader(tmp_path / "1-0.channel")
     reader.read()
-    ((_, (text,)),) = reader.told()
+    *saved, damage = [fact for _, fact in reader.told()]
+    assert saved == [CheckpointFact(1), CheckpointFact(2)]
+    text = damage.text
     assert f"{newest} is not used: ValueError: __0_0.distcp is damaged" in text
     assert "step 1 was restored from" in text
     client_rank.writer.close()

@@ -10,12 +10,13 @@ from pathlib import Path, PurePath
 
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
+from cordee.job.command import script_of
 from cordee.job.document import EXISTING, FRESH, SELF, CheckpointTable
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.model import Plan
-from cordee.job.scripts import Script, read_script, script_of
+from cordee.job.scripts import Script, read_script
 from cordee.runs.checkpoint import Checkpoint as Found
 from cordee.runs.folder import RunFolder
 from cordee.systems.checkpoints.node.folder import MANIFEST, candidates, checkpoint_at, find_checkpoints

@@ -14,6 +14,7 @@ from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.limits import write_limits
 from cordee.systems.data.node.read.progress import summed
 from cordee.wire.channel import ChannelReader, ChannelWriter, create_channel
+from cordee.wire.facts import DataPositionFact
 
 
 @pytest.fixture
@@ -23,6 +24,7 @@ def told(tmp_path, monkeypatch):
     create_channel(path)
     writer = ChannelWriter(path)
     monkeypatch.setattr(client_rank, "writer", writer)
+    monkeypatch.setattr(client_rank, "opened", True)
     monkeypatch.setenv("CORDEE_CHANNEL", str(path))
     monkeypatch.setattr(telling, "_tellers", weakref.WeakValueDictionary())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -33,6 +35,11 @@ def told(tmp_path, monkeypatch):
         events.extend(reader.read()[0])
         return [values for _, _, _, values in events]
 
+    def positions():
+        read()
+        return [fact for _, fact in reader.told() if isinstance(fact, DataPositionFact)]
+
+    read.positions = positions
     yield read
     writer.close()
     reader.close()
@@ -53,18 +60,15 @@ def test_totals_are_told_at_the_end_of_an_epoch_and_when_the_state_is_asked_for(
         "opens": 0,
         "skipped": 0,
         "dropped": 0,
-        "turn": 1,
-        "begin": 0,
         "position": 100,
-        "given": 100,
-        "saved": 100,
-        "saved_given": 100,
         "epoch": 1,
-        "size": 100,
         "requests_le/256": 1,
         "requests_le/1024": 1,
     }
     assert last["cordee/data/numbers/wait_seconds"] > 0
+    assert told.positions()[-1] == DataPositionFact(
+        "numbers", 1, 100, 100, begin=0, position=100, saved=100, saved_given=100
+    )
 
 
 def test_positions_count_over_all_epochs_and_begin_is_where_a_restart_went_on(numbers, told):
@@ -75,10 +79,11 @@ def test_positions_count_over_all_epochs_and_begin_is_where_a_restart_went_on(nu
     next(loop)
     loop.close()
     last = told()[-1]
-    assert [last[f"cordee/data/numbers/{name}"] for name in ("begin", "position", "epoch")] == [230, 250, 2]
+    assert [last[f"cordee/data/numbers/{name}"] for name in ("position", "epoch")] == [250, 2]
+    assert told.positions()[-1].begin == 230
     ds.load_state_dict({**ds.state_dict(), "epoch": 5, "position": 0})
     next(iter(ds))
-    assert told()[-1]["cordee/data/numbers/begin"] == 500
+    assert told.positions()[-1].begin == 500
 
 
 def test_a_telling_says_what_was_given_since_a_position_was_loaded_and_when_one_was_saved(numbers, told):
@@ -88,10 +93,10 @@ def test_a_telling_says_what_was_given_since_a_position_was_loaded_and_when_one_
     start = ds.state_dict()
     next(loop)
     loop.close()
-    names = ("turn", "begin", "position", "given", "saved", "saved_given")
 
     def last():
-        return [told()[-1].get(f"cordee/data/numbers/{name}") for name in names]
+        fact = told.positions()[-1]
+        return [fact.turn, fact.begin, fact.position, fact.given, fact.saved, fact.saved_given]
 
     assert last() == [1, 0, 20, 20, 10, 10]
     ds.load_state_dict(start)
@@ -105,7 +110,8 @@ def test_a_position_that_is_loaded_before_the_first_batch_begins_no_turn(numbers
     ds = cordee.dataset(numbers(100), batch=10, threads=0)
     ds.load_state_dict({**ds.state_dict(), "position": 30})
     list(ds)
-    assert [told()[-1][f"cordee/data/numbers/{name}"] for name in ("turn", "begin", "given")] == [1, 30, 70]
+    fact = told.positions()[-1]
+    assert (fact.turn, fact.begin, fact.given) == (1, 30, 70)
 
 
 def test_samples_that_are_dropped_are_told(numbers, told):

@@ -160,8 +160,8 @@ class RankChannels:
             self._turn = at + 1
             dropped = reader.dropped
             news = dropped - self._reported_drops.get((attempt, rank), 0)
-            self.data.take(attempt, rank, events)
             told = reader.told()
+            self.data.take(attempt, rank, [fact for _, fact in told])
             records.append(place_record(self._node, rank, attempt, told))
             events = self._cap.keep((attempt, rank), events)
             if events or news:

@@ -8,7 +8,7 @@ from cordee.client import rank as _rank
 from cordee.client.log import log
 from cordee.client.reserved import CHECKPOINT_BLOCKING, CHECKPOINT_BYTES, CHECKPOINT_SECONDS
 from cordee.systems.checkpoints.node.folder import MANIFEST
-from cordee.wire.facts import DamageFact
+from cordee.wire.facts import CheckpointFact, DamageFact
 
 _LONGEST_TEXT = 4000
 _OF_ALL = (".metadata", MANIFEST)
@@ -25,6 +25,7 @@ def tell(step: int, seconds: float, written: int, *, blocking: bool = True) -> N
     """
     told = {CHECKPOINT_SECONDS: seconds, CHECKPOINT_BYTES: float(written), CHECKPOINT_BLOCKING: float(blocking)}
     log(step, **told)
+    _rank.tell_fact("cordee.checkpointer", CheckpointFact(int(step)))
 
 
 def tell_damaged(text: str) -> None:

@@ -25,7 +25,7 @@ TOTALS = (
     "advised",
     "advised_bytes",
 )
-STATES = ("epoch", "turn", "begin", "position", "given", "saved", "saved_given", "limit_bytes_per_second")
+STATES = ("epoch", "position", "limit_bytes_per_second")
 _REQUESTS = "requests_le/"
 
 

@@ -9,7 +9,9 @@ from dataclasses import fields
 from typing import Optional, Sequence
 
 from cordee.client.log import log
+from cordee.client.rank import tell_fact
 from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.wire.facts import DataPositionFact
 
 EVERY_S = 1.0
 # A thousand ranks that tell twenty totals a second for a day are more rows than all their metrics.
@@ -31,7 +33,7 @@ def summed(parts: Sequence[ReadCounts]) -> ReadCounts:
 
 
 class Teller:
-    """Tells one data set's totals under `cordee/data/<name>/`; outside a run it does nothing. Never raises.
+    """Tells one data set's totals under `cordee/data/<name>/` and its position; outside a run it does nothing. Never raises.
 
     A second data set of the same name, in the same process, is told of as `<name>.2`.
 
@@ -48,7 +50,7 @@ class Teller:
 
     def __init__(self, name: str, size: int) -> None:
         self.active = bool(os.environ.get("CORDEE_CHANNEL"))
-        self._prefix = f"cordee/data/{_own_name(name, self) if self.active else name}/"
+        self._name = _own_name(name, self) if self.active else name
         self._size = size
         self._began = time.monotonic()
         self._due = 0.0
@@ -87,15 +89,21 @@ class Teller:
         later = now - self._began > _BRISK_S
         self._due = now + (max(self._every_s, _LATER_EVERY_S) if later else self._every_s)
         try:
-            log(None, **{self._prefix + name: value for name, value in self._values(counts).items()})
+            log(None, **{f"cordee/data/{self._name}/{name}": value for name, value in self._values(counts).items()})
+            tell_fact("cordee.dataset", self._position(counts))
         except Exception:  # a training does not fail because of what is told about it
             return
+
+    def _position(self, counts: ReadCounts) -> DataPositionFact:
+        given = counts.samples - self._samples_before
+        ever = (self.begin, self.position, self.saved, self.saved_given)
+        known = (None if number is None else int(number) for number in ever)
+        return DataPositionFact(self._name, self.turn, int(self._size), int(given), int(self.dropped), *known)
 
     def _values(self, counts: ReadCounts) -> dict[str, float]:
         values: dict[str, Optional[float]] = {
             "wait_seconds": counts.wait_s,
             "busy_seconds": counts.busy_s,
-            "size": self._size,
             "batches": counts.batches,
             "samples": counts.samples,
             "bytes": counts.bytes,
@@ -105,12 +113,7 @@ class Teller:
             "advised": counts.advised or None,
             "advised_bytes": counts.advised_bytes or None,
             "dropped": self.dropped,
-            "turn": self.turn,
-            "begin": self.begin,
             "position": self.position,
-            "given": counts.samples - self._samples_before,
-            "saved": self.saved,
-            "saved_given": self.saved_given,
             "limit_bytes_per_second": self.limit_bytes_per_second,
         }
         if self.position is not None:
