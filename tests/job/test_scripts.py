@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.job.scripts import ScriptOption, launches_itself, read_script, script_of
+from cordee.job.scripts import ScriptOption, read_script
 
 SCRIPT = """
 import argparse, signal
@@ -87,55 +87,3 @@ def test_what_is_no_python_has_no_facts(tmp_path: Path, data: bytes) -> None:
     assert (script.parsed, script.options) == (False, [])
     assert not read_script(tmp_path / "missing.py").parsed
     assert not read_script(tmp_path).parsed
-
-
-@pytest.mark.parametrize(
-    ("command", "script"),
-    [
-        ("python train.py --lr 1", "train.py"),
-        ("python3.11 -u -X dev -W ignore train.py", "train.py"),
-        ("python -m package.train", None),
-        ("python -c pass", None),
-        ("python -m torch.distributed.run --nproc-per-node 2 train.py x.py", "train.py"),
-        ("torchrun --nproc_per_node=2 train.py", "train.py"),
-        ("accelerate launch --num_processes 2 train.py", "train.py"),
-        ("mpirun -n 2 python train.py", "train.py"),
-        ("env A=1 python train.py", "train.py"),
-        ("numactl -N 0 python train.py", "train.py"),
-        ("./train.py", "./train.py"),
-        ("bash train.sh", None),
-        ("python", None),
-        ("env A=1", None),
-    ],
-)
-def test_the_script_of_a_command_is_found(command: str, script: str | None) -> None:
-    assert script_of(tuple(command.split())) == script
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("torchrun train.py", True),
-        ("/opt/bin/accelerate launch train.py", True),
-        ("mpirun python train.py", True),
-        ("python -m torch.distributed.run train.py", True),
-        ("python train.py", False),
-        ("python torchrun.py", False),
-        ("bash run-with-torchrun.sh", False),
-    ],
-)
-def test_a_launcher_starts_the_ranks_by_itself(command: str, expected: bool) -> None:
-    assert launches_itself(tuple(command.split())) is expected
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("cd src && torchrun --nproc-per-node=4 train.py", True),
-        ("exec python -m torch.distributed.run train.py", True),
-        ("python train.py", False),
-    ],
-)
-def test_a_launcher_in_a_shells_command_line_counts_too(line: str, expected: bool) -> None:
-    assert launches_itself(("bash", "-c", line)) is expected
-    assert launches_itself(("/bin/sh", "-lc", line)) is expected

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from cordee.core.documents.toml_text import quoted_key, value_text
-from cordee.job.scripts import script_of
+from cordee.job.command import script_of
 
 _INTERPRETERS = {".py": "python", ".sh": "bash"}
 _PLAIN = re.compile(r"[\w./=:,@%+-]+")

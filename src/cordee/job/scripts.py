@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
-
-LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
-OTHER_LAUNCHERS = ("mpirun", "mpiexec", "srun", "horovodrun")
-_SHELLS = ("bash", "sh")
+from pathlib import Path
 
 _LARGEST_BYTES = 2 << 20
 _MOST_MODULES = 40
-_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _OWN_VARIABLES = ("CORDEE_RESUME_FROM", "CORDEE_CHECKPOINT_DIR")
 _SAVERS = {
     "torch.save": "torch.save",
@@ -96,34 +90,6 @@ class Script:
         return None
 
 
-def script_of(argv: tuple[str, ...]) -> str | None:
-    """Return the Python script that a command runs; None for modules, `-c` and other programs."""
-    words = list(argv)
-    while words:
-        name = PurePath(words[0]).name
-        if name.startswith("python"):
-            return _python_script(words[1:])
-        if name in LAUNCHERS or name in OTHER_LAUNCHERS:
-            return next((word for word in words[1:] if word.endswith(".py")), None)
-        if name not in ("env", "nice", "time", "numactl", "taskset", "stdbuf", "timeout"):
-            return words[0] if name.endswith(".py") else None
-        words = words[1:]
-        while words and not PurePath(words[0]).name.startswith("python") and not words[0].endswith(".py"):
-            words = words[1:]
-    return None
-
-
-def launches_itself(argv: tuple[str, ...]) -> bool:
-    """Return whether the command starts the ranks of a node by itself; a shell's command line is looked into."""
-    words, first = argv, argv[:1]
-    if PurePath(argv[0]).name in _SHELLS and len(argv) > 2 and argv[1].startswith("-") and argv[1].endswith("c"):
-        words = first = tuple(argv[2].split())
-    if any(PurePath(word).name in LAUNCHERS + OTHER_LAUNCHERS for word in first):
-        return True
-    modules = ("torch.distributed.run", "torch.distributed.launch")
-    return any(before == "-m" and word in modules for before, word in itertools.pairwise(words))
-
-
 def read_script(path: Path, folder: Path | None = None) -> Script:
     """Return the facts about a script; a missing, huge or broken one has none.
 
@@ -151,20 +117,6 @@ def read_script(path: Path, folder: Path | None = None) -> Script:
                     seen.add(module)
                     waiting.append(module)
     return script
-
-
-def _python_script(words: list[str]) -> str | None:
-    while words:
-        word = words.pop(0)
-        if word == "-m":
-            return next((other for other in words if other.endswith(".py")), None)
-        if word in ("-c", "-"):
-            return None
-        if word in _WITH_VALUE:
-            words = words[1:]
-        elif not word.startswith("-"):
-            return word
-    return None
 
 
 def _parse(path: Path) -> ast.Module | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from cordee.core.backends import part_of
 from cordee.core.findings import Finding
 from cordee.core.registry import node_parts
+from cordee.job.command import read_command
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
 from cordee.job.plan.examination import Examinations
@@ -25,13 +26,15 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     job, cluster = loaded.job, loaded.cluster
     systems = Examinations(loaded, run_folder)
     checkpoint: model.CheckpointPolicy = systems.parts["checkpoint"]
+    command = read_command(job, loaded.values.get("run"), loaded.folder)
     placement = place(job.need, cluster)
-    request = request_of(loaded, placement)
+    backend_part = part_of(cluster.scheduler)
+    request = request_of(loaded, placement, command)
     segment = segments(job.need.time, checkpoint.grace_s, placement, cluster.requeue)
     step = model.Step(
         name="main",
         request=request,
-        tasks=tasks_of(loaded, request, systems.env),
+        tasks=tasks_of(loaded, request, command, systems.env),
         restart=model.RestartPolicy(retries=job.restart.retries, backoff_s=job.restart.backoff),
         segment=segment,
         **systems.parts,
@@ -82,6 +85,6 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
             for name, gpu in cluster.gpu_models.items()
         },
         node_parts=node_parts(loaded.systems),
-        backend_part=part_of(cluster.scheduler),
+        backend_part=backend_part,
     )
-    return plan, examine(loaded, plan, placement, systems)
+    return plan, examine(loaded, plan, placement, systems, command)

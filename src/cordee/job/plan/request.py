@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from typing import Literal
 
 from cordee.client.variables import DISTRIBUTED, JAX
+from cordee.job.command import CommandFacts
 from cordee.job.document import Need
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
-from cordee.job.plan.interpreter import interpreter_path
 from cordee.job.plan.placement import Placement, chooses_partition
 from cordee.job.profile import NodeGroupTable, Requeue
-from cordee.job.scripts import launches_itself
 
 
-def request_of(loaded: LoadedJob, placement: Placement) -> model.Request:
+def request_of(loaded: LoadedJob, placement: Placement, command: CommandFacts) -> model.Request:
     """Return what a job asks of its place."""
     need = loaded.job.need
     given = need.ranks_per_node
-    by_itself = 1 if launches_itself(loaded.job.run) else max(1, need.gpus_per_node)
+    by_itself = 1 if command.launches else max(1, need.gpus_per_node)
     ranks = given if isinstance(given, int) else by_itself
     cpus = need.cpus_per_rank or _cpus_of_a_rank(need, ranks, placement)
     return model.Request(
@@ -47,7 +45,7 @@ def request_of(loaded: LoadedJob, placement: Placement) -> model.Request:
     )
 
 
-def tasks_of(loaded: LoadedJob, request: model.Request, env: Mapping[str, str]) -> model.Tasks:
+def tasks_of(loaded: LoadedJob, request: model.Request, command: CommandFacts, env: Mapping[str, str]) -> model.Tasks:
     """Return what runs there.
 
     Args:
@@ -61,8 +59,8 @@ def tasks_of(loaded: LoadedJob, request: model.Request, env: Mapping[str, str]) 
         setup=job.setup,
         mpi=job.slurm.mpi,
         bind=_bind(loaded, request),
-        untold=_untold(loaded, request),
-        path_prepend=() if job.environment else tuple(interpreter_path({**os.environ, **job.env})),
+        untold=_untold(loaded, request, command),
+        path_prepend=command.path_prepend,
     )
 
 
@@ -94,7 +92,7 @@ def _bind(loaded: LoadedJob, request: model.Request) -> Literal["gpu", "none"]:
     return need.bind or ("gpu" if request.ranks_per_node == request.gpus_per_node else "none")
 
 
-def _untold(loaded: LoadedJob, request: model.Request) -> tuple[str, ...]:
+def _untold(loaded: LoadedJob, request: model.Request, command: CommandFacts) -> tuple[str, ...]:
     """Return what the rank is not told where it is alone and nothing says that it is meant to be a world.
 
     Scripts take RANK for the word of a launcher and then ask for the backend of GPUs, which a laptop has not; a command
@@ -102,7 +100,7 @@ def _untold(loaded: LoadedJob, request: model.Request) -> tuple[str, ...]:
     """
     if request.nodes * request.ranks_per_node > 1 or isinstance(loaded.job.need.ranks_per_node, int):
         return ()
-    if launches_itself(loaded.job.run):
+    if command.launches:
         return (*DISTRIBUTED, *JAX)
     return () if request.gpus_per_node else DISTRIBUTED
 

@@ -11,14 +11,12 @@ from cordee.client.variables import DISTRIBUTED, WORLD
 from cordee.core.backends import abilities
 from cordee.core.findings import Finding
 from cordee.core.words import did_you_mean, nearest
+from cordee.job.command import CommandFacts, commands_on_path
 from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
-from cordee.job.plan.interpreter import commands_on_path, which
 from cordee.job.plan.model import Plan
-from cordee.job.plan.shell_words import shell_words
-from cordee.job.scripts import launches_itself, read_script, script_of
+from cordee.job.scripts import read_script
 
-_PARAMETER = re.compile(r"\{([A-Za-z_]\w*)\}")
 # What every rank has, set to another value than that of a variable.
 _OWN_RANKS = re.compile(
     r"\b(MASTER_ADDR|MASTER_PORT|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)=(?!\"?\$\{?\w+\}?\"?(?:\s|;|&|\Z))"
@@ -34,35 +32,33 @@ _INSTEAD = {
 _JOINS = "torch.distributed.init_process_group"
 
 
-def examine_command(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+def examine_command(loaded: LoadedJob, plan: Plan, command: CommandFacts) -> list[Finding]:
     """Return the findings on `run` and `setup`; what lies in an image is not looked for here."""
     environment = loaded.job.environment
     workdir = plan.step.environment.document["workdir"] if plan.step.environment else None
     return [
-        *([] if environment else _executable(loaded, plan)),
-        *([] if environment and workdir else _script(loaded)),
-        *_shell(loaded),
+        *([] if environment else _executable(loaded, command)),
+        *([] if environment and workdir else _script(loaded, command)),
+        *_shell(loaded, command),
         *_own_ranks(loaded),
-        *_parameters(loaded),
+        *_parameters(loaded, command),
         *_launcher(loaded, plan),
     ]
 
 
-def _executable(loaded: LoadedJob, plan: Plan) -> list[Finding]:
-    job, tasks = loaded.job, plan.step.tasks
+def _executable(loaded: LoadedJob, of: CommandFacts) -> list[Finding]:
+    job = loaded.job
     command = job.run[0]
-    environ = {**os.environ, **job.env}
-    prepend = () if "PATH" in job.env else tasks.path_prepend
-    if which(command, prepend, environ, loaded.folder):
-        return []
-    if shell_words(loaded.values.get("run")) and "=" in command:
+    if of.executable or (of.shell and "=" in command):
         return []
     file, line = loaded.place("run")
     path = loaded.folder / command
     severity, allowed = "error", "a command on PATH, or the path of an executable file"
     if "/" not in command:
         text = f"the command {command} is not on PATH"
-        what = did_you_mean(command, commands_on_path(prepend, environ), f"install {command}, or give its path", 0.75)
+        prepend = () if "PATH" in job.env else of.path_prepend
+        names = commands_on_path(prepend, {**os.environ, **job.env})
+        what = did_you_mean(command, names, f"install {command}, or give its path", 0.75)
         if (loaded.folder / command).is_file():
             what = f"write ./{command}: the job's folder is not on PATH"
         if job.setup:
@@ -80,8 +76,8 @@ def _executable(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     return [Finding(text, severity, rule, file=file, line=line, given=command, allowed=allowed, next=what)]
 
 
-def _script(loaded: LoadedJob) -> list[Finding]:
-    script = script_of(loaded.job.run)
+def _script(loaded: LoadedJob, command: CommandFacts) -> list[Finding]:
+    script = command.script
     if script is None or script == loaded.job.run[0]:
         return []
     path = loaded.folder / script
@@ -101,13 +97,11 @@ def _script(loaded: LoadedJob) -> list[Finding]:
     return [Finding(text, "error", "no-script", file=file, line=line, given=script, allowed=allowed, next=what)]
 
 
-def _shell(loaded: LoadedJob) -> list[Finding]:
-    run = loaded.values.get("run")
-    words = shell_words(run)
-    if not words:
+def _shell(loaded: LoadedJob, command: CommandFacts) -> list[Finding]:
+    if not command.shell:
         return []
     file, line = loaded.place("run")
-    word, meaning = words[0]
+    run, (word, meaning) = loaded.values.get("run"), command.shell[0]
     text = f"no shell runs the command: {word}, which {meaning} in a shell, is passed on as it is"
     what = f"run = {_toml_list(['bash', '-c', str(run)])}, or quote {word} if it is meant"
     allowed = "a command and its arguments"
@@ -131,9 +125,8 @@ def _own_ranks(loaded: LoadedJob) -> list[Finding]:
     return [Finding(text, "warn", "own-ranks", file=file, line=line, given=shown, next=what)]
 
 
-def _parameters(loaded: LoadedJob) -> list[Finding]:
-    declared = loaded.job.parameters
-    names = {name for word in loaded.job.run for name in _PARAMETER.findall(word)} - declared
+def _parameters(loaded: LoadedJob, command: CommandFacts) -> list[Finding]:
+    declared, names = loaded.job.parameters, command.undeclared
     if not names or loaded.job.run[0] in ("bash", "sh"):
         return []
     file, line = loaded.place("run")
@@ -198,7 +191,7 @@ def _toml_list(texts: list[str]) -> str:
     return "[" + ", ".join(_toml_text(text) for text in texts) + "]"
 
 
-def examine_world(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+def examine_world(loaded: LoadedJob, plan: Plan, command: CommandFacts) -> list[Finding]:
     """Return the findings on variables of the world in `[env]`, and on a script that wants a world and gets none."""
     saying = JobFindings(loaded)
     told = {name for name in WORLD if name not in plan.step.tasks.untold}
@@ -208,14 +201,14 @@ def examine_world(loaded: LoadedJob, plan: Plan) -> list[Finding]:
             text = f"{name} of [env] cannot be used: Cordée sets it for every rank"
             what = _INSTEAD.get(name, "remove it")
             saying.error(f"env.{name}", "not-honoured", text, given=f"{name}={value}", next=what)
-    _no_world(loaded, plan, saying)
+    _no_world(loaded, plan, command, saying)
     return saying.findings
 
 
-def _no_world(loaded: LoadedJob, plan: Plan, saying: JobFindings) -> None:
+def _no_world(loaded: LoadedJob, plan: Plan, command: CommandFacts, saying: JobFindings) -> None:
     """Say that a script which does not ask whether there is a world will find none."""
-    name = script_of(loaded.job.run)
-    if not plan.step.tasks.untold or name is None or launches_itself(loaded.job.run):
+    name = command.script
+    if not plan.step.tasks.untold or name is None or command.launches:
         return
     script = read_script(loaded.folder / name, loaded.folder)
     wanted = sorted(script.needs & set(DISTRIBUTED) - set(loaded.job.env))

@@ -9,6 +9,7 @@ from cordee.core.errors import SubmitError
 from cordee.core.findings import Finding
 from cordee.core.parts import load
 from cordee.core.units import format_size
+from cordee.job.command import CommandFacts
 from cordee.job.load import LoadedJob
 from cordee.job.plan.examination import Examinations
 from cordee.job.plan.examine.command import examine_command, examine_world
@@ -28,7 +29,9 @@ _NOT_EVERYWHERE = (
 _ORDER = {"error": 0, "warn": 1, "info": 2}
 
 
-def examine(loaded: LoadedJob, plan: Plan, placement: Placement, systems: Examinations) -> list[Finding]:
+def examine(
+    loaded: LoadedJob, plan: Plan, placement: Placement, systems: Examinations, command: CommandFacts
+) -> list[Finding]:
     """Return the findings on a plan, the errors first.
 
     Args:
@@ -42,8 +45,8 @@ def examine(loaded: LoadedJob, plan: Plan, placement: Placement, systems: Examin
         *_not_honoured(loaded),
         *(_left_out(loaded, back_end) if back_end else _no_backend(plan)),
         *_binding(loaded, plan),
-        *examine_command(loaded, plan),
-        *examine_world(loaded, plan),
+        *examine_command(loaded, plan, command),
+        *examine_world(loaded, plan, command),
         *resources,
         *(load(back_end.examine)(loaded, plan, placement) if back_end and back_end.examine else ()),
         *systems.judged(plan),
