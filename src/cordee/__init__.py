@@ -10,16 +10,18 @@ if TYPE_CHECKING:
     from cordee.client.stopping import stopping
     from cordee.systems.checkpoints.node.save import checkpointer
     from cordee.systems.data.node.read.dataset import dataset
+    from cordee.systems.scan.node.load import load
     from cordee.telemetry.store.reader import open_run
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "checkpointer", "dataset", "layout", "log", "open_run", "place", "stopping"]
+__all__ = ["__version__", "checkpointer", "dataset", "layout", "load", "log", "open_run", "place", "stopping"]
 
 _HOMES = {
     "checkpointer": "cordee.systems.checkpoints.node.save",
     "dataset": "cordee.systems.data.node.read.dataset",
     "layout": "cordee.client.layout",
+    "load": "cordee.systems.scan.node.load",
     "log": "cordee.client.log",
     "open_run": "cordee.telemetry.store.reader",
     "place": "cordee.client.layout",

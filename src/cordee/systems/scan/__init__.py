@@ -1,0 +1,1 @@
+"""Scan: what a job loads, installs and prints is looked at before it is trusted."""

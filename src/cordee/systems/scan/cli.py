@@ -1,0 +1,52 @@
+"""`cordee scan`."""
+
+from __future__ import annotations
+
+import click
+
+from cordee.core.errors import EXIT_BAD, EXIT_DONE, UsageError
+from cordee.core.terminal.output import print_json
+from cordee.job.terminal.options import json_option
+
+
+@click.command()
+@click.argument("paths", metavar="PATH...", nargs=-1)
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="MODULE.NAME",
+    help="A name in pickles that you know to be harmless; MODULE.* for all of it.",
+)
+@click.option("--no-secrets", is_flag=True, help="Do not look for keys in texts.")
+@click.option("--explain", metavar="RULE", help="Say what a rule means, and what to do.")
+@json_option
+def command(
+    paths: tuple[str, ...], allow: tuple[str, ...], no_secrets: bool, explain: str | None, as_json: bool
+) -> None:
+    """Look at model files, archives, scripts and notebooks before they are trusted: poisoned models, and keys that leak.
+
+    What a file is is told by its content. Nothing in it is executed: a process looks at it that can open, start and reach nothing.
+    Exit code 1: something is bad (`block`), or nobody can say that it is not (`unknown`).
+
+    \b
+    Example:
+      cordee scan .
+      cordee scan model.pt --json
+      cordee scan --explain model-pickle-call
+    """
+    from cordee.core.draw.clean import clean
+    from cordee.systems.scan.files import scan_tree, tree_of
+    from cordee.systems.scan.words import explained, lines
+
+    if explain is not None:
+        click.echo(explained(explain))
+        return
+    if not paths:
+        raise UsageError("nothing to look at was named", allowed="files and folders", next="name a path: cordee scan .")
+    scan = scan_tree(tree_of(paths), allow, secrets=not no_secrets)
+    if as_json:
+        print_json(scan.document())
+    else:
+        for line in lines(scan):
+            click.echo(clean(line))
+    raise click.exceptions.Exit(EXIT_BAD if scan.verdict in ("block", "unknown") else EXIT_DONE)

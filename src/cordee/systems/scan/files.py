@@ -1,0 +1,122 @@
+"""Which files a path stands for, and the verdict over all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cordee.core.errors import UsageError
+from cordee.systems.scan.node.scanner import Scanner
+from cordee.systems.scan.node.verdict import FileVerdict, worst
+from cordee.systems.scan.rules import RULES
+
+# What is not looked into: histories (`--history` does), and what installers have put there.
+LEFT_OUT = (".git", ".hg", ".svn", "__pycache__", "node_modules")
+
+
+class Tree(NamedTuple):
+    """The files below some paths.
+
+    Attributes:
+        files: regular files, and links to such.
+        special: FIFOs, devices, sockets and links to nothing, which nobody opens.
+        left_out: folders that were not entered.
+    """
+
+    files: list[str]
+    special: list[str]
+    left_out: list[str]
+
+
+class Scan(NamedTuple):
+    """What `cordee scan` says.
+
+    Attributes:
+        files: how many were looked at.
+        bad: the verdicts that are not clean, the worst first.
+        tree: what was looked at, and what not.
+        confined: whether those that looked could reach nothing else.
+    """
+
+    files: int
+    bad: list[FileVerdict]
+    tree: Tree
+    confined: bool
+
+    @property
+    def verdict(self) -> str:
+        """The worst of all."""
+        return worst(verdict.verdict for verdict in self.bad)
+
+    def document(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        return {
+            "verdict": self.verdict,
+            "files": self.files,
+            "confined": self.confined,
+            "left_out": self.tree.left_out,
+            "special": self.tree.special,
+            "findings": [
+                {
+                    "path": verdict.path,
+                    "rule": sight.rule,
+                    "severity": sight.severity,
+                    "text": sight.text,
+                    "where": sight.where,
+                    "next": RULES[sight.rule].next if sight.rule in RULES else None,
+                }
+                for verdict in self.bad
+                for sight in verdict.sights
+            ],
+        }
+
+
+def tree_of(paths: Iterable[str]) -> Tree:
+    """Return the files below some paths; links to folders are not followed, environments of Python not entered.
+
+    Raises:
+        UsageError: one of the paths is not there.
+    """
+    tree = Tree([], [], [])
+    for path in paths:
+        if not os.path.lexists(path):
+            raise UsageError("there is no such file or folder", given=path)
+        if os.path.isdir(path):
+            for file in _below(path, tree):
+                (tree.files if os.path.isfile(file) else tree.special).append(file)
+        else:
+            (tree.files if os.path.isfile(path) else tree.special).append(path)
+    return tree
+
+
+def scan_tree(tree: Tree, allowed: Iterable[str] = (), *, secrets: bool = True, processes: int | None = None) -> Scan:
+    """Look at all files of a tree.
+
+    Args:
+        tree: of files.
+        allowed: names in pickles that are known to be harmless.
+        secrets: whether keys are looked for, too.
+        processes: how many look; by default one for each CPU, at most eight.
+    """
+    most = processes or min(8, len(os.sched_getaffinity(0)), max(1, len(tree.files) // 8))
+    bad = []
+    with Scanner(allowed, most, secrets=secrets) as scanner:
+        bad = [verdict for verdict in scanner.scan_all(tree.files) if verdict.verdict != "clean"]
+        confined = scanner.confined is not False
+    order = ("block", "unknown", "warn")
+    bad.sort(key=lambda verdict: (order.index(verdict.verdict), verdict.path))
+    return Scan(len(tree.files), bad, tree, confined)
+
+
+def _below(path: str, tree: Tree) -> Iterator[str]:
+    for folder, folders, names in os.walk(path):
+        inside = sorted(folders)
+        folders[:] = [name for name in inside if not _is_left_out(Path(folder, name))]
+        tree.left_out.extend(os.path.join(folder, name) for name in inside if name not in folders)
+        yield from (os.path.join(folder, name) for name in sorted(names))
+
+
+def _is_left_out(folder: Path) -> bool:
+    return folder.name in LEFT_OUT or (folder / "pyvenv.cfg").is_file()

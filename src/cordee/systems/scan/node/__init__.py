@@ -1,0 +1,1 @@
+"""The scanner of files, which ranks use too: `cordee.load`."""

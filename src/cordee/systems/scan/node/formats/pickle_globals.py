@@ -1,0 +1,267 @@
+"""What pickles may name, and what is known to do harm. Names that stand in neither list are unknown, never harmless."""
+
+from __future__ import annotations
+
+import re
+from typing import Iterable
+
+# What these modules give runs programs, opens files or connections, or makes other calls out of names.
+_HARMFUL_MODULES = frozenset(
+    [
+        "os",
+        "posix",
+        "nt",
+        "posixpath",
+        "ntpath",
+        "subprocess",
+        "sys",
+        "_posixsubprocess",
+        "pty",
+        "commands",
+        "popen2",
+        "socket",
+        "_socket",
+        "ssl",
+        "select",
+        "selectors",
+        "asyncio",
+        "shutil",
+        "tempfile",
+        "pathlib",
+        "glob",
+        "fileinput",
+        "io",
+        "_io",
+        "importlib",
+        "imp",
+        "pkgutil",
+        "runpy",
+        "zipimport",
+        "site",
+        "code",
+        "codeop",
+        "bdb",
+        "pdb",
+        "cProfile",
+        "profile",
+        "trace",
+        "timeit",
+        "doctest",
+        "unittest",
+        "ctypes",
+        "_ctypes",
+        "cffi",
+        "mmap",
+        "signal",
+        "_signal",
+        "multiprocessing",
+        "threading",
+        "_thread",
+        "concurrent",
+        "sched",
+        "webbrowser",
+        "http",
+        "urllib",
+        "urllib2",
+        "urllib3",
+        "requests",
+        "httpx",
+        "aiohttp",
+        "ftplib",
+        "smtplib",
+        "telnetlib",
+        "xmlrpc",
+        "poplib",
+        "imaplib",
+        "nntplib",
+        "socketserver",
+        "pickle",
+        "_pickle",
+        "cPickle",
+        "dill",
+        "cloudpickle",
+        "marshal",
+        "shelve",
+        "dbm",
+        "sqlite3",
+        "types",
+        "inspect",
+        "dis",
+        "operator",
+        "_operator",
+        "functools",
+        "_functools",
+        "itertools",
+        "pip",
+        "setuptools",
+        "distutils",
+        "ensurepip",
+        "venv",
+        "pydoc",
+        "logging",
+        "atexit",
+        "gc",
+        "weakref",
+        "builtins",
+        "__builtin__",
+        "__builtins__",
+        "joblib",
+        "yaml",
+        "jinja2",
+        "platform",
+        "getpass",
+        "winreg",
+        "msvcrt",
+        "_winapi",
+        "linecache",
+        "tokenize",
+        "ast",
+        "symtable",
+        "py_compile",
+        "compileall",
+        "idlelib",
+        "lib2to3",
+        "turtledemo",
+        "test",
+        "numexpr",
+        "sympy",
+        "IPython",
+        "pexpect",
+        "paramiko",
+        "fabric",
+        "invoke",
+        "psutil",
+        "sh",
+        "plumbum",
+    ]
+)
+_HARMFUL = re.compile(
+    r"(?:torch\.(?:hub|_inductor|_dynamo|utils\.(?:cpp_extension|collect_env|bottleneck|data)|distributed|jit|package|serialization|fx|_C)"
+    r"|torch\.utils\._(?:config_module|content_store)|torch\.(?:load|save|jit\.load)"
+    r"|numpy\.(?:testing|distutils|f2py|lib|load|save|loadtxt|fromfile|memmap|DataSource|ctypeslib)"
+    r"|numpy\.(?:core|_core)\.(?:_internal|records\.fromfile|memmap)|pandas\.(?:io|eval|read_\w+|core\.computation)"
+    r"|sklearn\.(?:datasets|externals|utils\._testing)|tensorflow|keras|transformers\.(?:pipeline|utils\.hub)|scipy\.(?:io|weave|LowLevelCallable)"
+    r"|joblib\.(?!numpy_pickle\.NumpyArrayWrapper\Z))(?:\.|\Z)"
+)
+
+_TYPES = "set frozenset list dict tuple bytes bytearray int float bool str complex slice range object"
+_HARMLESS = {
+    "collections": "OrderedDict defaultdict Counter deque",
+    "copyreg": "_reconstructor",
+    "copy_reg": "_reconstructor",
+    "_codecs": "encode",
+    "datetime": "datetime date time timedelta timezone",
+    "decimal": "Decimal",
+    "fractions": "Fraction",
+    "uuid": "UUID",
+    "array": "array _array_reconstructor",
+    "pathlib": "Path PosixPath PurePath PurePosixPath WindowsPath PureWindowsPath",
+    "pathlib._local": "Path PosixPath PurePath PurePosixPath WindowsPath PureWindowsPath",
+    "argparse": "Namespace",
+    "types": "SimpleNamespace",
+    "random": "Random",
+    "builtins": _TYPES,
+    "__builtin__": _TYPES + " long unicode",
+    "numpy": "ndarray dtype bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 float128 complex64 complex128"
+    " longdouble str_ bytes_ datetime64 timedelta64 void matrix",
+    "numpy.dtypes": "BoolDType Float16DType Float32DType Float64DType Int8DType Int16DType Int32DType Int64DType UInt8DType UInt16DType"
+    " UInt32DType UInt64DType",
+    "numpy.ma.core": "MaskedArray _mareconstruct",
+    "numpy.random._pickle": "__randomstate_ctor __generator_ctor __bit_generator_ctor",
+    "numpy.random._mt19937": "MT19937",
+    "numpy.random._pcg64": "PCG64 PCG64DXSM",
+    "numpy.random._philox": "Philox",
+    "numpy.random._sfc64": "SFC64",
+    "numpy.random.bit_generator": "SeedSequence __pyx_unpickle_SeedSequence",
+    "torch": "Size Tensor device dtype layout memory_format strided channels_last contiguous_format preserve_format per_tensor_affine"
+    " per_channel_affine Generator FloatStorage DoubleStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage"
+    " ByteStorage BoolStorage ComplexFloatStorage ComplexDoubleStorage UntypedStorage QInt8Storage QUInt8Storage QInt32Storage"
+    " float16 float32 float64 bfloat16 half float double int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool short int long"
+    " complex32 complex64 complex128 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz quint8 qint8 qint32",
+    "torch._utils": "_rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_parameter _rebuild_parameter_with_state"
+    " _rebuild_qtensor _rebuild_sparse_tensor _rebuild_sparse_csr_tensor _rebuild_meta_tensor_no_storage _rebuild_nested_tensor"
+    " _rebuild_wrapper_subclass _rebuild_device_tensor_from_numpy",
+    "torch._tensor": "_rebuild_from_type_v2 Tensor",
+    "torch.nn.parameter": "Parameter Buffer UninitializedParameter",
+    "torch.storage": "TypedStorage UntypedStorage",
+    "torch.serialization": "_get_layout",
+    "torch.autograd.grad_mode": "no_grad",
+    "torch.distributed.checkpoint.filesystem": "_StorageInfo",
+    "torch.distributed.checkpoint.metadata": "BytesStorageMetadata ChunkStorageMetadata Metadata MetadataIndex StorageMeta"
+    " TensorProperties TensorStorageMetadata _MEM_FORMAT_ENCODING",
+    "torch.jit._pickle": "build_intlist build_tensorlist build_doublelist build_boollist build_tensor_from_id restore_type_tag",
+    "joblib.numpy_pickle": "NumpyArrayWrapper",
+    "xgboost.core": "Booster",
+    "lightgbm.basic": "Booster",
+    "pandas._libs.internals": "_unpickle_block",
+    "pandas._libs.arrays": "__pyx_unpickle_NDArrayBacked",
+    "pandas._libs.tslibs.timestamps": "_unpickle_timestamp",
+    "pandas._libs.tslibs.timedeltas": "_timedelta_unpickle",
+    "pandas._libs.tslibs.offsets": "Day Hour Minute Second MonthEnd MonthBegin BusinessDay",
+    "pandas.core.frame": "DataFrame",
+    "pandas.core.series": "Series",
+    "pandas.core.internals.managers": "BlockManager SingleBlockManager",
+    "pandas.core.internals.blocks": "new_block",
+    "pandas.core.indexes.base": "_new_Index Index",
+    "pandas.core.indexes.range": "RangeIndex",
+    "pandas.core.indexes.multi": "MultiIndex",
+    "pandas.core.indexes.datetimes": "DatetimeIndex _new_DatetimeIndex",
+    "pandas.core.indexes.category": "CategoricalIndex",
+    "pandas.core.arrays.categorical": "Categorical",
+    "pandas.core.arrays.string_": "StringArray StringDtype",
+    "pandas.core.arrays.datetimes": "DatetimeArray",
+    "pandas.core.dtypes.dtypes": "CategoricalDtype DatetimeTZDtype",
+}
+_FAMILIES = (
+    re.compile(r"numpy\.(?:_core|core)\.multiarray\.(?:_reconstruct|scalar)\Z"),
+    re.compile(r"numpy\.(?:_core|core)\.numeric\._frombuffer\Z"),
+    re.compile(
+        r"torch\.(?:nn\.modules|optim|nn\.utils\.(?:parametrize|weight_norm)|nn\.parallel)(?:\.[a-z_0-9]+)*\.[A-Z]\w*\Z"
+    ),
+    re.compile(
+        r"sklearn\.(?:linear_model|ensemble|tree|svm|neighbors|naive_bayes|cluster|decomposition|preprocessing|pipeline|compose|impute"
+        r"|feature_extraction|feature_selection|model_selection|neural_network|gaussian_process|discriminant_analysis|multiclass|multioutput"
+        r"|calibration|isotonic|mixture|manifold|dummy|kernel_approximation|kernel_ridge|cross_decomposition|covariance|random_projection"
+        r"|semi_supervised|_loss|metrics|utils\._bunch|utils\._metadata_requests|utils\._repr_html)(?:\.[a-z_0-9]+)*\.(?:_?[A-Z]\w*|__pyx_unpickle_\w+)\Z"
+    ),
+    re.compile(r"sklearn\.tree\._tree\.Tree\Z|sklearn\.neighbors\._(?:kd|ball)_tree\.(?:newObj|\w+Tree\w*)\Z"),
+    re.compile(r"sklearn\.(?:_loss|linear_model|neighbors|metrics)(?:\.[a-z_0-9]+)*\.__pyx_unpickle_\w+\Z"),
+    re.compile(r"scipy\.sparse(?:\._?[a-z0-9]+)?\.(?:csr|csc|coo|bsr|dia|dok|lil)_(?:matrix|array)\Z"),
+    re.compile(r"(?:xgboost\.sklearn\.XGB\w+|lightgbm\.sklearn\.LGBM\w+|catboost\.core\.CatBoost\w*)\Z"),
+    re.compile(
+        r"transformers\.(?:training_args\.(?:TrainingArguments|OptimizerNames)|trainer_utils\.(?:\w+Strategy|HubStrategy|SchedulerType|FSDPOption)"
+        r"|configuration_utils\.\w+Config|models\.[a-z_0-9]+\.configuration_[a-z_0-9]+\.\w+Config)\Z"
+    ),
+)
+# A call that reads a pickle from the bytes that it is given: those are looked at as well.
+NESTED_LOADERS = frozenset({"torch.storage._load_from_bytes"})
+_WORDS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
+
+
+class PickleGlobals:
+    """The lists, with what a site or a job adds to them.
+
+    Args:
+        allowed: names `module.name`, or `module.*` for all of a module, that are known to be harmless.
+    """
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        own = set(allowed)
+        self._own = {name for name in own if not name.endswith(".*")}
+        self._modules = tuple(name[:-1] for name in own if name.endswith(".*"))
+
+    def severity(self, module: str, name: str) -> str:
+        """Return what it means that a pickle names something: `clean`, `unknown` or `block`."""
+        full = f"{module}.{name}"
+        if name in _HARMLESS.get(module, "").split() or full in self._own or full in NESTED_LOADERS:
+            return "clean"
+        if any(family.match(full) for family in _FAMILIES) or full.startswith(self._modules):
+            return "clean"
+        if module.partition(".")[0] in _HARMFUL_MODULES or _HARMFUL.match(full):
+            return "block"
+        return "unknown"
+
+
+def is_name(module: str, name: str) -> bool:
+    """Return whether Python could have such a module with such a name."""
+    return bool(_WORDS.match(module) and _WORDS.match(name))

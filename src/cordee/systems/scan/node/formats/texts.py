@@ -1,0 +1,126 @@
+"""Text files: what loading them runs, what they have loaders run, and the keys that stand in them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Iterator
+
+from cordee.core.secrets import keys_in
+from cordee.systems.scan.node.formats.models import keras_document_sights, template_sights
+from cordee.systems.scan.node.verdict import Sight
+
+LIMIT_BYTES = 32 << 20
+_YAML = re.compile(
+    r"^[ \t]*(?:-[ \t]+|[\w\"' .-]{1,80}:[ \t]+){0,4}(?P<tag>!!?python/(?:object|name|module)[:/][\w./:]*)", re.M
+)
+_TRUST = re.compile(
+    r"^[^#\n]*\btrust_remote_code\s*[=:]\s*[\"']?(?:True|true)\b|--trust[-_]remote[-_]code\b(?!\s*[=\s]\s*(?:False|false))",
+    re.M,
+)
+_UNSAFE_LOAD = re.compile(r"^[^#\n]*\bweights_only\s*=\s*False\b", re.M)
+
+_ASSIGNED = re.compile(
+    r"(?:token|secret|password|passwd|passphrase|(?:api|access|auth|private|secret)[_-]?key)(?:[_-][a-z0-9]+)*"
+    r"[\"']?\]?\s{0,4}(?:=|:|\s)\s{0,4}[\"']?(?P<value>[a-z0-9+/=_-]{20,200})(?![a-z0-9+/=_.(\[-])"
+)
+_CALLED = ("token", "secret", "passw", "passphrase", "key")
+_WORDS = re.compile(r"[A-Za-z](?:[A-Za-z]|[-_/.](?=[A-Za-z]))*[0-9]{0,4}")
+_LEAST_BITS = 3.6
+
+
+def secret_sights(text: str, where: str) -> Iterator[Sight]:
+    """Yield the keys that stand in a text, and what has the name of a key and looks like one. None is repeated."""
+    known = []
+    for key in keys_in(text):
+        known.append((key.begin, key.end))
+        yield Sight(
+            f"secret-{key.kind}", "block", f"a key of the kind {key.kind} stands here", _line(text, key.begin, where)
+        )
+    lower = text.lower()
+    if len(lower) != len(text):  # some letters are two in lower case
+        lower = "".join(letter.lower() if letter.isascii() else letter for letter in text)
+    if not any(name in lower for name in _CALLED):
+        return
+    for found in _ASSIGNED.finditer(lower):
+        begin, end = found.span("value")
+        value = text[begin:end]
+        if _is_random(value) and not any(first < end and begin < last for first, last in known):
+            yield Sight(
+                "secret-assigned",
+                "warn",
+                "what stands here is called a key, and looks like one",
+                _line(text, begin, where),
+            )
+
+
+def _is_random(value: str) -> bool:
+    """Return whether a text has letters and digits, in no order that words have."""
+    kinds = sum(bool(re.search(pattern, value)) for pattern in ("[a-z]", "[A-Z]", "[0-9]"))
+    if kinds < 2 or not re.search("[0-9]", value) or _WORDS.fullmatch(value):
+        return False
+    bits = -sum(
+        count / len(value) * math.log2(count / len(value)) for count in (value.count(letter) for letter in set(value))
+    )
+    return bits >= _LEAST_BITS
+
+
+def text_sights(text: str, where: str) -> Iterator[Sight]:
+    """Yield what stands in a text, whatever its file is called."""
+    begin = text.lstrip()[:1]
+    if begin in ("{", "["):
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            document = None
+        if document is not None:
+            yield from _json_sights(document, where)
+            return
+    tag = _YAML.search(text) if "!python/" in text else None
+    if tag:
+        yield Sight(
+            "model-yaml-object",
+            "block",
+            f"YAML that makes Python objects: {tag.group('tag')[:80]}",
+            _line(text, tag.start(), where),
+        )
+    for mark, pattern, rule, words in (
+        ("trust", _TRUST, "model-remote-code", "trust_remote_code runs Python that a model's repository brings along"),
+        (
+            "weights_only",
+            _UNSAFE_LOAD,
+            "model-unsafe-load",
+            "weights_only=False lets a checkpoint run whatever it names",
+        ),
+    ):
+        found = pattern.search(text) if mark in text else None
+        if found:
+            yield Sight(rule, "warn", words, _line(text, found.start(), where))
+
+
+def _json_sights(document: Any, where: str) -> Iterator[Sight]:
+    if not isinstance(document, dict):
+        return
+    code = document.get("auto_map")
+    if isinstance(code, dict) and code:
+        named = ", ".join(sorted({_first(value) for value in code.values()})[:4])
+        yield Sight(
+            "model-remote-code", "warn", f"auto_map names Python that the repository brings along: {named}", where
+        )
+    template = document.get("chat_template")
+    for one in [template] if isinstance(template, str) else template if isinstance(template, list) else []:
+        told = one.get("template") if isinstance(one, dict) else one
+        if isinstance(told, str):
+            yield from template_sights(told, where)
+    if "class_name" in document and "config" in document:
+        yield from keras_document_sights(document, where)
+
+
+def _first(value: Any) -> str:
+    return str(value[0] if isinstance(value, list) and value else value)[:80]
+
+
+def _line(text: str, at: int, where: str) -> str:
+    line = text.count("\n", 0, at) + 1
+    return f"{where}:{line}" if where else f"line {line}"

@@ -1,0 +1,152 @@
+"""Bytes that can be read anywhere: a file, a part of it, or what was unpacked; and how much of all that a scan may cost."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any, Iterator, Optional
+
+_CHUNK = 1 << 20
+
+
+class TooMuch(Exception):
+    """A file wants more than a scan may cost; says of what."""
+
+
+class Source:
+    """Bytes at positions from 0 to `size`.
+
+    Args:
+        size: how many bytes there are.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def at(self, offset: int, count: int) -> bytes:
+        """Return up to `count` bytes from `offset` on; fewer at the end."""
+        raise NotImplementedError
+
+    def part(self, offset: int, size: int) -> Source:
+        """Return some of the bytes as a source of its own."""
+        offset = min(max(0, offset), self.size)
+        return _Part(self, offset, min(max(0, size), self.size - offset))
+
+    def chunks(self, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Yield all bytes in pieces with their positions; each begins with the last `overlap` bytes of the one before."""
+        offset = 0
+        while offset < self.size:
+            piece = self.at(offset, _CHUNK)
+            if not piece:
+                return
+            yield offset, piece
+            offset += len(piece) if offset + len(piece) >= self.size else max(1, len(piece) - overlap)
+
+    def file(self, *, ahead: bool = True) -> Any:
+        """Return a file object; one that reads not `ahead` has taken no byte more than it was asked for."""
+        raw = _SourceFile(self)
+        return io.BufferedReader(raw, 128 << 10) if ahead else raw
+
+
+class FileSource(Source):
+    """An open regular file, by its descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(os.lseek(descriptor, 0, os.SEEK_END))
+        self._descriptor = descriptor
+
+    def at(self, offset: int, count: int) -> bytes:
+        return os.pread(self._descriptor, max(0, min(count, self.size - offset)), offset) if offset >= 0 else b""
+
+
+class BytesSource(Source):
+    """Bytes in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(len(data))
+        self._data = data
+
+    def at(self, offset: int, count: int) -> bytes:
+        return self._data[offset : offset + count] if offset >= 0 else b""
+
+
+class _Part(Source):
+    def __init__(self, whole: Source, offset: int, size: int) -> None:
+        super().__init__(size)
+        self._whole, self._offset = whole, offset
+
+    def at(self, offset: int, count: int) -> bytes:
+        if offset < 0 or offset >= self.size:
+            return b""
+        return self._whole.at(self._offset + offset, min(count, self.size - offset))
+
+
+class _SourceFile(io.RawIOBase):
+    """A source as a file, with exact positions."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._at = source, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._source.size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._source.at(self._at, len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def readline(self, size: Optional[int] = -1) -> bytes:
+        line = b""
+        while not line.endswith(b"\n"):
+            piece = self._source.at(self._at, 256)
+            end = piece.find(b"\n") + 1
+            piece = piece[:end] if end else piece
+            if not piece:
+                break
+            line += piece
+            self._at += len(piece)
+            if len(line) > _CHUNK:
+                raise TooMuch("a line of more than 1 MiB")
+        return line
+
+
+class Budget:
+    """What may be spent on one file.
+
+    Args:
+        unpacked_bytes: that may be held or passed in memory, all containers together.
+        containers: archives within archives, in all.
+        depth: how deep they may be nested.
+    """
+
+    def __init__(self, unpacked_bytes: int = 4 << 30, containers: int = 20_000, depth: int = 12) -> None:
+        self._bytes, self._containers, self._depth = unpacked_bytes, containers, depth
+
+    def unpacked(self, count: int) -> None:
+        """So many bytes were unpacked.
+
+        Raises:
+            TooMuch: it is more than allowed, here as below.
+        """
+        self._bytes -= count
+        if self._bytes < 0:
+            raise TooMuch("it unpacks to more than 4 GiB")
+
+    def opened(self, depth: int) -> None:
+        """Something inside of something else is looked at, so deep."""
+        self._containers -= 1
+        if self._containers < 0:
+            raise TooMuch("it holds more than 20,000 files within files")
+        if depth > self._depth:
+            raise TooMuch("archives are nested more than twelve deep")

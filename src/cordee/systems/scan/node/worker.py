@@ -1,0 +1,79 @@
+"""The process that looks at files: `python -m`, its end of a socket as descriptor 0. Files come as open descriptors, verdicts go back as JSON."""
+
+from __future__ import annotations
+
+import array
+import encodings.ascii
+import encodings.cp437
+import encodings.latin_1
+import encodings.raw_unicode_escape
+import encodings.unicode_escape
+import encodings.utf_8  # noqa: F401 - nothing can be imported once the process is confined
+import gc
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+from cordee.systems.scan.node.confinement import confine, limit
+from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
+from cordee.systems.scan.node.inspection import Inspection
+from cordee.systems.scan.node.source import FileSource
+from cordee.systems.scan.node.verdict import worst
+
+MEMORY_BYTES = 2 << 30
+MESSAGE_BYTES = 128 << 10
+LOOK, SECRETS = b"look", b"secrets"
+_MOST_TEXT = 400
+
+
+def main() -> int:
+    """Look at files until the other end closes the socket."""
+    connection = socket.socket(fileno=0)
+    known = PickleGlobals(json.loads(sys.argv[1]) if len(sys.argv) > 1 else ())
+    for text, name in (("a", "latin1"), ("a", "cp437"), ("\\u0061", "raw_unicode_escape"), ("a", "unicode_escape")):
+        text.encode().decode(name)  # codecs are looked up once
+    limit(MEMORY_BYTES)
+    confined = confine()
+    connection.send(json.dumps({"confined": confined}).encode())
+    while True:
+        order, ancillary, _, _ = connection.recvmsg(16, socket.CMSG_SPACE(4))
+        if not order:
+            return 0
+        descriptors = array.array("i")
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+        answer = _looked_at(descriptors[0], known, order == SECRETS) if descriptors else {}
+        for descriptor in descriptors:
+            os.close(descriptor)
+        connection.send(_bounded(answer))
+
+
+def _looked_at(descriptor: int, known: PickleGlobals, secrets: bool) -> dict[str, Any]:
+    began, inspection = time.monotonic(), Inspection(known, secrets)
+    inspection.look(FileSource(descriptor))
+    gc.collect()
+    sights = inspection.sights
+    return {
+        "verdict": worst(sight.severity for sight in sights),
+        "kinds": list(inspection.kinds),
+        "sights": [
+            [sight.rule, sight.severity, sight.text[:_MOST_TEXT], sight.where[-_MOST_TEXT:]] for sight in sights
+        ],
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _bounded(answer: dict[str, Any]) -> bytes:
+    message = json.dumps(answer).encode()
+    while len(message) > MESSAGE_BYTES and answer["sights"]:
+        answer["sights"] = sorted(answer["sights"], key=lambda sight: sight[1] != "block")[: len(answer["sights"]) // 2]
+        message = json.dumps(answer).encode()
+    return message
+
+
+if __name__ == "__main__":
+    sys.exit(main())

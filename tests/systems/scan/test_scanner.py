@@ -1,0 +1,364 @@
+"""Files are told by what they are, and nothing in them runs."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import resource
+import struct
+import zipfile
+import zlib
+from collections import OrderedDict, defaultdict
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from cordee.systems.scan.node.scanner import Scanner
+
+from . import made_files as made
+
+
+@pytest.fixture(scope="module")
+def scanner():
+    with Scanner(secrets=True) as scanner:
+        yield scanner
+
+
+@pytest.fixture
+def look(scanner, tmp_path):
+    """Return the verdict of some bytes."""
+
+    def of(content: bytes, name: str = "file.bin"):
+        (tmp_path / name).write_bytes(content)
+        return scanner.scan(str(tmp_path / name))
+
+    return of
+
+
+@pytest.fixture
+def canary(tmp_path):
+    path = tmp_path / "canary"
+    yield path
+    assert not path.exists()
+
+
+def rules_of(verdict):
+    return {sight.rule for sight in verdict.sights}
+
+
+def test_those_that_look_can_open_nothing(scanner, look):
+    look(b"")
+    assert scanner.confined is True
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_pickle_of_each_protocol_is_blocked(look, canary, number):
+    verdict = look(made.payload_pickles(canary)[f"protocol {number}"], "picture.png")
+    assert (verdict.verdict, verdict.kinds) == ("block", ("pickle",))
+    assert "system" in verdict.sights[0].text
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("os", "system"), ("builtins", "eval"), ("__builtin__", "execfile"), ("subprocess", "Popen"), ("runpy", "_run_code"),
+        ("torch.hub", "load"), ("numpy.testing._private.utils", "runstring"), ("importlib", "import_module"), ("pip", "main"),
+        ("builtins", "getattr"), ("operator", "attrgetter"), ("functools", "partial"), ("shutil", "rmtree"), ("socket", "create_connection"),
+        ("webbrowser", "open"), ("timeit", "main"), ("code", "interact"), ("ctypes", "CDLL"), ("cloudpickle.cloudpickle", "_make_function"),
+        ("torch.utils.cpp_extension", "load_inline"), ("numpy", "load"), ("sklearn.datasets", "fetch_openml"), ("pickle", "loads"),
+    ],
+)  # fmt: skip
+def test_what_runs_things_is_blocked(look, module, name):
+    assert look(made.call(module, name, b"x")).verdict == "block"
+
+
+def test_a_name_in_no_list_is_unknown_until_it_is_allowed(look, tmp_path):
+    content = made.call("somebodys.library", "Model", b"x")
+    verdict = look(content)
+    assert (verdict.verdict, rules_of(verdict)) == ("unknown", {"model-pickle-name"})
+    with Scanner(["somebodys.library.Model"]) as own:
+        assert own.scan(str(tmp_path / "file.bin")).verdict == "clean"
+    with Scanner(["somebodys.*"]) as own:
+        assert own.scan(str(tmp_path / "file.bin")).verdict == "clean"
+    with Scanner(["somebodys.library.Other"]) as own:
+        assert own.scan(str(tmp_path / "file.bin")).verdict == "unknown"
+
+
+def test_a_pickle_without_its_header_or_its_end_is_blocked(look):
+    assert look(b"cos\nsystem\n(S'x'\ntR").verdict == "block"
+    assert look(b"cposix\nsystem\n(S'x'\ntR.").verdict == "block"
+    assert look(b"(S'x'\nios\nsystem\n.").verdict == "block"
+
+
+def test_what_stands_before_a_fault_counts(look):
+    verdict = look(made.call("os", "system", b"x")[:-1] + b"\xff\xff\xff")
+    assert verdict.verdict == "block"
+    assert "model-pickle-broken" in rules_of(verdict)
+
+
+def test_a_second_pickle_behind_the_first_is_seen(look, canary):
+    assert look(pickle.dumps({"a": 1}) + pickle.dumps(made.Payload(canary))).verdict == "block"
+
+
+@pytest.mark.parametrize("packer", sorted(made.compressions()))
+def test_packed_pickles_are_unpacked(look, canary, packer):
+    content = made.compressions()[packer](pickle.dumps(made.Payload(canary)))
+    assert look(content).verdict == "block"
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_entries_of_archives_are_looked_at_whatever_packs_them(look, canary, method):
+    bad = pickle.dumps(made.Payload(canary))
+    verdict = look(made.zipped({"a.txt": b"good", "archive/data.pkl": bad, "z": b"behind"}, method))
+    assert verdict.verdict == "block"
+    assert verdict.sights[0].where == "archive/data.pkl"
+
+
+def test_a_bad_entry_does_not_hide_the_next(look, canary):
+    bad = pickle.dumps(made.Payload(canary))
+    archive = bytearray(made.zipped({"first": b"x" * 400, "second": bad}, zipfile.ZIP_DEFLATED))
+    archive[30 + 5 : 30 + 9] = b"\xff\xff\xff\xff"  # the first entry cannot be unpacked
+    verdict = look(bytes(archive))
+    assert verdict.verdict == "block"
+    assert {sight.where for sight in verdict.sights} == {"first", "second"}
+
+
+def test_check_sums_and_flags_of_an_archive_do_not_matter(look, canary):
+    archive = bytearray(made.zipped({"data.pkl": pickle.dumps(made.Payload(canary))}))
+    archive[14:18] = b"\0\0\0\0"
+    archive[6] |= 1
+    at = archive.find(b"PK\x01\x02")
+    archive[at + 8] |= 1
+    assert look(bytes(archive)).verdict == "block"
+
+
+def test_an_entry_that_the_directory_does_not_name_is_seen(look, canary):
+    hidden, shown = made.zipped({"hidden": pickle.dumps(made.Payload(canary))}), made.zipped({"shown": b"good"})
+    verdict = look(hidden[: hidden.find(b"PK\x01\x02")] + shown)
+    assert verdict.verdict == "block"
+    assert "file-hidden-entry" in rules_of(verdict)
+
+
+def test_an_archive_without_its_directory_is_looked_at(look, canary):
+    archive = made.zipped({"data.pkl": pickle.dumps(made.Payload(canary))})
+    assert look(archive[: archive.find(b"PK\x01\x02")]).verdict == "block"
+
+
+def test_an_archive_behind_something_else_is_seen(look, canary):
+    archive = made.zipped({"data.pkl": pickle.dumps(made.Payload(canary))})
+    for before in (b"\x89PNG\r\n\x1a\n" + b"picture" * 50, made.safetensors({"a": b"12345678"}), made.gguf(a="b")):
+        assert look(before + archive).verdict == "block"
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_tar_archives_are_looked_at(look, canary, kind):
+    verdict = look(made.tarred({"model/weights": pickle.dumps(made.Payload(canary))}, kind))
+    assert (verdict.verdict, verdict.sights[0].where) == ("block", "model/weights")
+
+
+def test_an_archive_that_leads_out_is_blocked(look):
+    assert rules_of(look(made.tarred({"../../.bashrc": b"x"}))) == {"file-leads-out"}
+
+
+def test_archives_in_archives_are_looked_into(look, canary):
+    content = pickle.dumps(made.Payload(canary))
+    for number in range(5):
+        content = made.zipped({f"level{number}": content}) if number % 2 else made.tarred({f"level{number}": content})
+    assert look(content).verdict == "block"
+
+
+def test_what_is_nested_too_deeply_or_unpacks_to_too_much_is_unknown(look):
+    deep = b"x"
+    for _ in range(30):
+        deep = made.zipped({"a": deep})
+    assert (look(deep).verdict, rules_of(look(deep))) == ("unknown", {"file-too-much"})
+    machine = zlib.compressobj(9)
+    bomb = b"".join(machine.compress(bytes(1 << 20)) for _ in range(1100)) + machine.flush()
+    assert look(bomb).verdict == "unknown"
+
+
+def test_ten_thousand_archives_in_one_are_counted(look, canary):
+    content = {f"a{number}": made.zipped({"b": b"c"}) for number in range(10_000)}
+    verdict = look(made.zipped({**content, "bad": pickle.dumps(made.Payload(canary))}))
+    assert verdict.verdict in ("unknown", "block")
+
+
+def test_pickles_that_want_everything_are_unknown(look):
+    assert look(b"\x80\x04\x8e" + struct.pack("<Q", 1 << 40)).verdict == "unknown"
+    assert look(b"\x80\x04" + b"(" * 10_000).verdict == "unknown"
+    nested = b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b"."
+    assert look(nested).verdict in ("clean", "unknown")
+
+
+def test_numpy_objects_are_pickles(look, canary):
+    import numpy as np
+
+    def saved(array):
+        out = io.BytesIO()
+        np.save(out, array)
+        return out.getvalue()
+
+    assert look(saved(np.arange(5.0))).verdict == "clean"
+    assert look(saved(np.array([1, None, "a"], dtype=object))).verdict == "clean"
+    assert look(saved(np.array([made.Payload(canary)], dtype=object))).verdict == "block"
+
+
+def test_what_people_pickle_is_clean(look):
+    import numpy as np
+
+    values = {
+        "when": datetime.now(),
+        "array": np.arange(6).reshape(2, 3),
+        "number": np.float32(3),
+        "names": OrderedDict(a=1),
+        "groups": defaultdict(list, a=[1]),
+        "set": {1, 2},
+        "path": Path("/a"),
+        "complex": 1j,
+        "random": np.random.default_rng(3),
+    }
+    for number in range(6):
+        assert look(pickle.dumps(values, number)).sights == (), number
+
+
+def test_safetensors_are_what_their_header_says(look):
+    assert look(made.safetensors({"a": b"1234", "b": b"56"})).verdict == "clean"
+    overlapping = made.safetensors({"a": b"1234"}, b={"dtype": "U8", "shape": [3], "data_offsets": [1, 4]})
+    assert look(overlapping).verdict == "unknown"
+    assert (
+        look(made.safetensors({"a": b"1234"}, a={"dtype": "F32", "shape": [9], "data_offsets": [0, 4]})).verdict
+        == "unknown"
+    )
+    assert look(made.safetensors({"a": b"1234"}, behind=b"more")).verdict == "unknown"
+    assert look(made.safetensors({"a": b"1234"})[:-2]).verdict == "unknown"
+
+
+def test_safetensors_with_a_pickle_behind_are_blocked(look, canary):
+    assert look(made.safetensors({"a": b"1234"}, behind=pickle.dumps(made.Payload(canary)))).verdict == "block"
+
+
+def test_operators_and_files_of_onnx_are_seen(look):
+    assert look(made.onnx()).verdict == "clean"
+    assert look(made.onnx()).kinds == ("onnx",)
+    assert look(made.onnx("Gelu", "com.somebody")).verdict == "warn"
+    assert look(made.onnx("PyOp", "ai.onnx.contrib")).verdict == "block"
+    assert look(made.onnx(location="weights.bin")).verdict == "clean"
+    for path in ("/etc/passwd", "../../secret", "a/../../b"):
+        assert look(made.onnx(location=path)).verdict == "block"
+
+
+def test_templates_that_leave_their_sandbox_are_blocked(look):
+    good = "{% for message in messages %}{{ message['role'] + ': ' + message['content'] }}{% endfor %}{{ raise_exception('no') }}"
+    bad = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
+    assert look(made.gguf(tokenizer__chat_template=good, general__name="m")).verdict == "clean"
+    assert look(made.gguf(tokenizer__chat_template=bad)).verdict == "block"
+    assert look(b'{"chat_template": "%s"}' % bad.encode()).verdict == "block"
+    assert look(made.gguf(tokenizer__chat_template=good)[:80]).verdict == "unknown"
+
+
+def test_layers_of_keras_with_code_are_blocked(look):
+    layer = b'{"class_name": "Functional", "config": {"layers": [{"class_name": "%s", "config": {}, "module": "%s"}]}}'
+    assert look(made.zipped({"config.json": layer % (b"Dense", b"keras.layers")})).verdict == "clean"
+    assert look(made.zipped({"config.json": layer % (b"Lambda", b"keras.layers")})).verdict == "block"
+    assert look(made.zipped({"config.json": layer % (b"run", b"subprocess")})).verdict == "block"
+    assert look(b"\x89HDF\r\n\x1a\n" + bytes(100) + layer % (b"Lambda", b"")).verdict == "block"
+
+
+def test_remote_code_and_unsafe_loading_are_told(look):
+    assert rules_of(look(b'{"auto_map": {"AutoModel": "modeling.Model"}}')) == {"model-remote-code"}
+    script = b"model = AutoModel.from_pretrained(name, trust_remote_code=True)\nx = torch.load(p, weights_only=False)\n"
+    assert rules_of(look(script)) == {"model-remote-code", "model-unsafe-load"}
+    assert look(b"# trust_remote_code=True\nx = torch.load(p, weights_only=True)\n").verdict == "clean"
+
+
+def test_yaml_that_makes_objects_is_blocked(look):
+    assert look(b"a: 1\nb: !!python/object/apply:os.system ['x']\n").verdict == "block"
+    assert look(b"a: 1\nb: [1, 2]\n").verdict == "clean"
+
+
+def test_checkpoints_of_torch_are_clean_and_poisoned_ones_are_blocked(look, canary, tmp_path):
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.BatchNorm1d(4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 7, "rng": torch.get_rng_state()}
+    for zipped in (True, False):
+        for number, (value, verdict) in enumerate(
+            ((state, "clean"), (model, "clean"), ({**state, "x": made.Payload(canary)}, "block"))
+        ):
+            out = io.BytesIO()
+            torch.save(value, out, _use_new_zipfile_serialization=zipped)
+            assert look(out.getvalue()).verdict == verdict, (zipped, number)
+    assert look(pickle.dumps(torch.ones(3))).verdict == "clean"
+    torch.jit.script(torch.nn.Linear(2, 2)).save(str(tmp_path / "script.pt"))
+    assert rules_of(look((tmp_path / "script.pt").read_bytes())) == {"model-torchscript"}
+
+
+def test_a_pickle_within_a_tensors_pickle_is_looked_at(look, canary):
+    inner = pickle.dumps(made.Payload(canary))
+    assert (
+        look(b"\x80\x02ctorch.storage\n_load_from_bytes\n(T" + struct.pack("<I", len(inner)) + inner + b"tR.").verdict
+        == "block"
+    )
+
+
+def test_arrays_of_joblib_are_skipped_and_what_comes_behind_is_seen(look, canary, tmp_path):
+    joblib = pytest.importorskip("joblib")
+    import numpy as np
+
+    data = {"a": np.ones((3, 4)), "b": np.array([1, None], dtype=object), "c": np.arange(5)}
+    for compress in (0, 3):
+        joblib.dump(data, tmp_path / "good", compress=compress)
+        assert look((tmp_path / "good").read_bytes()).sights == ()
+        joblib.dump({**data, "d": made.Payload(canary)}, tmp_path / "bad", compress=compress)
+        assert look((tmp_path / "bad").read_bytes()).verdict == "block"
+
+
+def test_special_files_and_missing_ones_are_unknown(scanner, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("fifo", "missing"):
+        verdict = scanner.scan(str(tmp_path / name))
+        assert (verdict.verdict, rules_of(verdict)) == ("unknown", {"file-unreadable"})
+
+
+def test_a_sparse_file_of_a_terabyte_costs_nothing(scanner, tmp_path):
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.write(b"\x93")
+        file.truncate(1 << 40)
+    assert scanner.scan(str(path)).verdict == "clean"
+
+
+def test_who_looks_and_dies_or_takes_too_long_is_unknown_and_the_next_file_is_looked_at(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(pickle.dumps({"a": 1}))
+    with Scanner(patience=lambda size: 0.0) as scanner:
+        assert rules_of(scanner.scan(str(tmp_path / "a"))) == {"file-too-much"}
+    with Scanner() as scanner:
+        assert scanner.scan(str(tmp_path / "a")).verdict == "clean"
+        scanner._idle[0].process.kill()
+        scanner._idle[0].process.wait()
+        assert scanner.scan(str(tmp_path / "a")).verdict == "unknown"
+        assert scanner.scan(str(tmp_path / "b")).verdict == "clean"
+
+
+def test_many_files_are_looked_at_by_several(tmp_path):
+    for number in range(40):
+        (tmp_path / f"{number}").write_bytes(
+            made.call("os", "system", b"x") if number % 10 == 3 else pickle.dumps(number)
+        )
+    with Scanner(processes=3) as scanner:
+        verdicts = list(scanner.scan_all(str(path) for path in tmp_path.iterdir()))
+    assert sorted(Path(one.path).name for one in verdicts if one.verdict == "block") == ["13", "23", "3", "33"]
+    assert len(verdicts) == 40
+
+
+def test_memory_of_those_that_look_is_bounded():
+    with Scanner() as scanner:
+        scanner.scan("/dev/null")
+        scanner.scan(__file__)
+        pid = scanner._idle[0].process.pid
+        assert resource.prlimit(pid, resource.RLIMIT_AS)[0] == 2 << 30
+        assert resource.prlimit(pid, resource.RLIMIT_FSIZE)[0] == 0
