@@ -26,7 +26,7 @@ _PATTERNS = (
     re.compile(r"(://[^/\s:@]*:)[^\s/@]+(?=@)"),
 )
 _FLAG = re.compile(rf"(?i)--?{_NAME}\Z")
-_EDGE, _EDGE_END = r"(?<![A-Za-z0-9_/+-])", r"(?![A-Za-z0-9_/+-])"
+_EDGE, _EDGE_END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_/+-])"
 # Keys that are known by their form, whatever stands before them. Source: what the services document, or their keys show.
 _KEYS = {
     "wandb": re.compile(

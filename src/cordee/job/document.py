@@ -193,6 +193,15 @@ class HangTable(Document):
     """What is done once it is known why: a finding is written, ranks are started again, or the run ends as failed."""
 
 
+class ScanTable(Document):
+    """`[scan]`: what is done about files that are poisoned, or of which nobody can say that they are not."""
+
+    policy: Literal["block", "warn", "off"] | None = None
+    """`block`: only what is clean runs; `warn`: all is told and runs; `off`: nothing is looked at. Without it what is poisoned stops a job, what is unknown is told."""
+    allow: Lines = ()
+    """Names that pickles may look up, as `module.name` or `module.*`, besides those that are known to be harmless."""
+
+
 class SamplingTable(Document):
     """`[sampling]`: how often nodes and ranks are measured, and by what GPUs are."""
 
@@ -317,6 +326,8 @@ class Job(Document):
     """How often nodes and ranks are measured."""
     hang: HangTable = HangTable.model_construct()
     """What is done when no rank goes on."""
+    scan: ScanTable = ScanTable.model_construct()
+    """Poisoned models and checkpoints: what is done about them."""
     metrics: MetricsTable = MetricsTable.model_construct()
     """What is recorded beside `cordee.log`."""
     timeouts: TimeoutsTable = TimeoutsTable.model_construct()

@@ -210,6 +210,15 @@ class VettingSite(Document):
     """The site's own commands for that."""
 
 
+class ScanSite(Document):
+    """`[scan]`: what jobs are looked at for on the cluster."""
+
+    policy: Literal["block", "warn"] | None = None
+    """The least that is done about poisoned files; no job and no person can ask for less."""
+    allow: Lines = ()
+    """Names that pickles may look up on the cluster, as `module.name` or `module.*`."""
+
+
 class EnvironmentSite(Document):
     """`[environment]`: container environments on the cluster."""
 
@@ -287,5 +296,7 @@ class ClusterProfile(Document):
     """What holds for every vetting on the cluster."""
     environment: EnvironmentSite = EnvironmentSite.model_construct()
     """Container environments on the cluster."""
+    scan: ScanSite = ScanSite.model_construct()
+    """Poisoned files: what the site demands."""
     defaults: dict[str, Any] = Field(default_factory=dict)
     """Keys of the job document that are laid under every job."""

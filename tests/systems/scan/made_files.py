@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import io
 import json
@@ -14,7 +15,9 @@ import tarfile
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from cordee.faces.cli import main
 
 
 class Payload:
@@ -118,3 +121,21 @@ def _varint(value: int) -> bytes:
         out += bytes([low | (0x80 if value else 0)])
         if not value:
             return out
+
+
+class Said(NamedTuple):
+    """What a command printed, and its exit code."""
+
+    exit_code: int
+    output: str
+
+
+def cordee(*arguments: object) -> Said:
+    """Return what `cordee` says to these arguments."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            return Said(int(ended.code or 0), out.getvalue())
+    raise AssertionError("main always exits")

@@ -18,10 +18,20 @@ from cordee.job.terminal.options import json_option
     help="A name in pickles that you know to be harmless; MODULE.* for all of it.",
 )
 @click.option("--no-secrets", is_flag=True, help="Do not look for keys in texts.")
+@click.option(
+    "--convert",
+    metavar="FILE",
+    help="Write the tensors of one checkpoint of PyTorch to FILE as safetensors, running nothing of it.",
+)
 @click.option("--explain", metavar="RULE", help="Say what a rule means, and what to do.")
 @json_option
 def command(
-    paths: tuple[str, ...], allow: tuple[str, ...], no_secrets: bool, explain: str | None, as_json: bool
+    paths: tuple[str, ...],
+    allow: tuple[str, ...],
+    no_secrets: bool,
+    convert: str | None,
+    explain: str | None,
+    as_json: bool,
 ) -> None:
     """Look at model files, archives, scripts and notebooks before they are trusted: poisoned models, and keys that leak.
 
@@ -43,6 +53,9 @@ def command(
         return
     if not paths:
         raise UsageError("nothing to look at was named", allowed="files and folders", next="name a path: cordee scan .")
+    if convert is not None:
+        _converted(paths, convert, as_json)
+        return
     scan = scan_tree(tree_of(paths), allow, secrets=not no_secrets)
     if as_json:
         print_json(scan.document())
@@ -50,3 +63,23 @@ def command(
         for line in lines(scan):
             click.echo(clean(line))
     raise click.exceptions.Exit(EXIT_BAD if scan.verdict in ("block", "unknown") else EXIT_DONE)
+
+
+def _converted(paths: tuple[str, ...], target: str, as_json: bool) -> None:
+    from cordee.core.draw.clean import clean
+    from cordee.core.units import format_size
+    from cordee.systems.scan.convert import convert
+
+    if len(paths) != 1:
+        raise UsageError("--convert takes one checkpoint at a time", given=" ".join(paths), next="name one file")
+    try:
+        converted = convert(paths[0], target)
+    except OSError as error:
+        raise UsageError(f"{error.strerror or error}", given=error.filename2 or error.filename or target) from None
+    if as_json:
+        print_json(converted._asdict())
+        return
+    click.echo(clean(f"{converted.path}: {converted.tensors:,} tensors, {format_size(converted.size)}"))
+    if converted.left_out:
+        shown = ", ".join(converted.left_out[:8]) + (" ..." if len(converted.left_out) > 8 else "")
+        click.echo(clean(f"left out, being no tensors: {shown}"))

@@ -1,7 +1,12 @@
-"""Scan: nothing poisoned, confused or leaked goes in or out."""
+"""Scan: nothing poisoned or leaked goes into a run."""
 
 from __future__ import annotations
 
 from cordee.core.registry import System
 
-SYSTEM = System(name="scan")
+SYSTEM = System(
+    name="scan",
+    tables={"scan": ""},
+    always=True,
+    examine="cordee.systems.scan.examine:ScanExamination",
+)

@@ -6,12 +6,14 @@ import contextlib
 import fcntl
 import json
 import os
+import pickle
 import struct
 import sys
 from typing import Any, Iterator, Union
 
 from cordee.core.errors import CordeeError
 from cordee.machine.opening import regular
+from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
 from cordee.systems.scan.node.scanner import Scanner
 from cordee.systems.scan.node.verdict import FileVerdict
 
@@ -19,6 +21,7 @@ POLICY, ALLOWED = "CORDEE_SCAN", "CORDEE_SCAN_ALLOW"
 _CHUNK = 16 << 20
 _SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0008  # no more seals, no shrinking, growing, writing
 _ADD_SEALS = 1033
+_TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 _TORCH_TYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
     "I8": "int8", "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "BOOL": "bool", "C64": "complex64",
@@ -34,7 +37,7 @@ class RefusedFile(CordeeError):
 
 
 def load(path: Union[str, os.PathLike[str]], *, map_location: Any = "cpu") -> Any:
-    """Return what is in a model or checkpoint file: of safetensors, PyTorch (`weights_only`), or numpy.
+    """Return what is in a model or checkpoint file: of safetensors, PyTorch (`weights_only`), numpy, or a plain pickle.
 
     The file is copied into memory, looked at there by a process that can do nothing else, and loaded from there: whoever changes
     it meanwhile changes nothing. In a run `[scan] policy` says what is done with a file that is not clean; elsewhere it is refused.
@@ -44,7 +47,8 @@ def load(path: Union[str, os.PathLike[str]], *, map_location: Any = "cpu") -> An
         map_location: where PyTorch puts tensors, as for `torch.load`.
 
     Returns:
-        what `torch.load` returns; of safetensors a dict of tensors by name; of numpy an array or a dict of arrays.
+        what `torch.load` returns; of safetensors a dict of tensors by name; of numpy an array or a dict of arrays; of a plain pickle what it holds, where
+            all of its classes are known to be harmless.
 
     Raises:
         RefusedFile: the file is poisoned, or it cannot be said that it is not (`file`, and what was seen).
@@ -74,9 +78,13 @@ def _gravest(verdict: FileVerdict) -> Any:
 
 
 def _verdict(descriptor: int, path: str) -> FileVerdict:
-    allowed = json.loads(os.environ.get(ALLOWED) or "[]")
-    with Scanner(allowed) as scanner:
+    with Scanner(_allowed()) as scanner:
         return scanner.scan_descriptor(descriptor, path)
+
+
+def _allowed() -> list[str]:
+    allowed: list[str] = json.loads(os.environ.get(ALLOWED) or "[]")
+    return allowed
 
 
 @contextlib.contextmanager
@@ -116,16 +124,38 @@ def _loaded(descriptor: int, path: str, map_location: Any) -> Any:
     if head[8:9] == b"{" and struct.unpack("<Q", head[:8])[0] < os.fstat(descriptor).st_size:
         return _safetensors(descriptor, map_location)
     if head[:1] == b"\x80":
-        import torch
-
-        with open(os.dup(descriptor), "rb") as file:
-            file.seek(0)
-            return torch.load(file, map_location=map_location, weights_only=True)
+        return _pickled(descriptor, map_location)
     raise RefusedFile(
         "it is no file that can be loaded here",
         file=path,
         allowed="safetensors, PyTorch's checkpoints, numpy's .npy and .npz",
     )
+
+
+class _Known(pickle.Unpickler):
+    """Unpickles with the names that are known to be harmless, and with no other."""
+
+    def __init__(self, file: Any, known: PickleGlobals) -> None:
+        super().__init__(file)
+        self._known = known
+
+    def find_class(self, module: str, name: str) -> Any:
+        if self._known.severity(module, name) != "clean":
+            raise pickle.UnpicklingError(f"it looks up {module}.{name}, which is not known to be harmless")
+        return super().find_class(module, name)
+
+
+def _pickled(descriptor: int, map_location: Any) -> Any:
+    """Return what a pickle holds, of PyTorch's older format or a plain one."""
+    with open(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        first = _Known(file, PickleGlobals(_allowed())).load()
+        if first != _TORCH_MAGIC:
+            return first
+        import torch
+
+        file.seek(0)
+        return torch.load(file, map_location=map_location, weights_only=True)
 
 
 def _is_numpy(path: str) -> bool:

@@ -53,7 +53,7 @@ class PickleStream(NamedTuple):
     calls: int
 
 
-class _Nothing:
+class Nothing:
     """What every name stands for: it can be called, made, filled and changed, and does nothing."""
 
     full = ""
@@ -71,7 +71,7 @@ class _Nothing:
         pass
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        return _Nothing()
+        return Nothing()
 
     def __setstate__(self, state: Any) -> None:
         machine = type(self).machine
@@ -106,12 +106,12 @@ class _Machine(pickle.Unpickler):
         known = self.names.get((module, name))
         if known is None:
             known = self.names[module, name] = type(
-                "Nothing", (_Nothing,), {"full": f"{module}.{name}", "machine": self}
+                "Nothing", (Nothing,), {"full": f"{module}.{name}", "machine": self}
             )
         return known
 
     def persistent_load(self, pid: Any) -> Any:
-        return _Nothing()
+        return Nothing()
 
     def called(self, full: str, given: tuple[Any, ...]) -> None:
         self.calls += 1

@@ -1,0 +1,164 @@
+"""`cordee scan`, as people call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+
+import pytest
+import torch
+
+import cordee
+from cordee.systems.scan.rules import RULES
+
+from . import made_files as made
+
+KEYS = {
+    "wandb": "export WANDB_API_KEY=a3f90b1c2d4e5f60718293a4b5c6d7e8f9012345",
+    "hugging-face": "huggingface-cli login --token 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",
+    "aws": "aws_access_key_id = AKIAQ3EGRTYUIOPLKJHG",
+    "github": "git clone https://ghp_q1W2e3R4t5Y6u7I8o9P0a1S2d3F4g5H6j7K8@github.com/a/b",
+    "openai": "OPENAI_API_KEY: sk-proj-q1W2e3R4t5Y6u7I8o9P0a1S2d3F4g5H6",
+    "private-key": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ\nq1W2e3\n-----END OPENSSH PRIVATE KEY-----",
+}
+
+
+def scan(*arguments):
+    return made.cordee("scan", *arguments)
+
+
+def test_a_folder_with_each_family_has_all_of_them_named(tmp_path):
+    files = {
+        "model.pt": made.call("os", "system", b"x"),
+        "unknown.bin": made.call("somebodys.library", "Model"),
+        "layers.keras": made.zipped(
+            {"config.json": b'{"class_name": "F", "config": {"l": {"class_name": "Lambda", "config": {}}}}'}
+        ),
+        "model.onnx": made.onnx(location="/etc/passwd"),
+        "model.gguf": made.gguf(tokenizer__chat_template="{{ x.__class__ }}"),
+        "config.yaml": b"a: !!python/object/apply:os.system [x]\n",
+        "archive.tar": made.tarred({"../out": b"x"}),
+        "job.sh": KEYS["wandb"].encode(),
+        "clean.txt": b"nothing here",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    result = scan(tmp_path, "--json")
+    document = json.loads(result.output)
+    assert result.exit_code == 1
+    assert document["verdict"] == "block"
+    assert {os.path.basename(one["path"]) for one in document["findings"]} == files.keys() - {"clean.txt"}
+    assert all(one["next"] for one in document["findings"])
+    shown = scan(tmp_path).output
+    assert "9 files: block" in shown
+
+
+@pytest.mark.parametrize("kind", sorted(KEYS))
+def test_keys_are_found_and_not_repeated(tmp_path, kind):
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n" + KEYS[kind] + "\n")
+    result = scan(tmp_path, "--json")
+    assert [one["rule"] for one in json.loads(result.output)["findings"]] == [f"secret-{kind}"]
+    assert "line 2" in result.output
+    for word in KEYS[kind].replace("\n", " ").split():
+        assert len(word) < 30 or word not in result.output
+    assert scan(tmp_path, "--no-secrets").exit_code == 0
+
+
+def test_keys_in_a_notebook_are_found(tmp_path):
+    cell = {
+        "cell_type": "code",
+        "source": ["import wandb\n", "wandb.login(key='a3f90b1c2d4e5f60718293a4b5c6d7e8f9012345')\n"],
+    }
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": [cell], "nbformat": 4}))
+    assert json.loads(scan(tmp_path, "--json").output)["findings"][0]["rule"] == "secret-wandb"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "export WANDB_API_KEY=$(cat ~/.wandb)", "WANDB_API_KEY=your-api-key-here-xxxxxxxxxxxxxxxxxxxxxxxx", "token = tokenizer.encode(text)",
+        "secret_key_position = some_function_name_that_is_long(value)", "commit 3c0b1c2d4e5f60718293a4b5c6d7e8f901234567",
+        "password: ${DB_PASSWORD}", "api_key = os.environ['OPENAI_API_KEY']", "pip install risk-free-interest-rate-models-2",
+        "ssh-keygen -t ed25519 # -----BEGIN PUBLIC KEY-----",
+    ],
+)  # fmt: skip
+def test_what_is_no_key_is_none(tmp_path, text):
+    (tmp_path / "job.sh").write_text(text + "\n")
+    assert json.loads(scan(tmp_path, "--json").output)["findings"] == []
+
+
+def test_histories_and_environments_are_not_entered_and_special_files_are_told(tmp_path):
+    for folder in (".git", "env", "code"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "bad.pt").write_bytes(made.call("os", "system", b"x"))
+    (tmp_path / "env" / "pyvenv.cfg").write_text("")
+    os.mkfifo(tmp_path / "fifo")
+    document = json.loads(scan(tmp_path, "--json").output)
+    assert [one["path"] for one in document["findings"]] == [str(tmp_path / "code" / "bad.pt")]
+    assert sorted(map(os.path.basename, document["left_out"])) == [".git", "env"]
+    assert list(map(os.path.basename, document["special"])) == ["fifo"]
+
+
+def test_names_with_escape_sequences_are_made_fit_to_be_shown(tmp_path):
+    (tmp_path / "a\x1b[2Jb").write_bytes(made.call("os\x1b", "system", b"x") + made.call("os", "system", b"x"))
+    assert "\x1b" not in scan(tmp_path).output
+
+
+def test_wrong_arguments_say_what_is_right(tmp_path):
+    assert (scan().exit_code, scan(tmp_path / "missing").exit_code) == (2, 2)
+    unknown = scan("--explain", "model-pickle-cal")
+    assert unknown.exit_code == 2
+    assert "model-pickle-call" in unknown.output
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_each_rule_is_explained(rule):
+    result = scan("--explain", rule)
+    assert result.exit_code == 0
+    assert "instead:" in result.output
+
+
+def test_tensors_of_a_poisoned_checkpoint_are_taken_out_and_nothing_runs(tmp_path):
+    canary = tmp_path / "canary"
+    base = torch.arange(24.0).reshape(4, 6)
+    state = {
+        "model": {
+            "weight": torch.nn.Parameter(base),
+            "view": base[1:3, ::2],
+            "turned": base.t(),
+            "half": torch.ones(3, dtype=torch.bfloat16),
+        },
+        "lists": [torch.tensor([1, 2]), torch.tensor(5, dtype=torch.int32)],
+        "empty": torch.empty(0, 3),
+        "step": 3,
+        "bad": made.Payload(canary),
+    }
+    torch.save(state, tmp_path / "model.pt")
+    result = scan(tmp_path / "model.pt", "--convert", tmp_path / "model.safetensors", "--json")
+    document = json.loads(result.output)
+    assert sorted(document["left_out"]) == ["bad", "step"]
+    loaded = cordee.load(tmp_path / "model.safetensors")
+    for name, tensor in (
+        *((f"model.{key}", value) for key, value in state["model"].items()),
+        ("lists.0", state["lists"][0]),
+        ("empty", state["empty"]),
+    ):
+        assert torch.equal(loaded[name], tensor), name
+    assert loaded["lists.1"].item() == 5
+    assert not canary.exists()
+    again = scan(tmp_path / "model.pt", "--convert", tmp_path / "model.safetensors")
+    assert again.exit_code == 2
+    assert "exists" in again.output
+
+
+def test_what_holds_no_tensors_cannot_be_converted(tmp_path):
+    (tmp_path / "a").write_bytes(pickle.dumps({"a": 1}))
+    torch.save({"a": 1}, tmp_path / "b")
+    huge = torch.ones(1).expand(1 << 30, 1 << 8)
+    torch.save({"a": huge}, tmp_path / "c")
+    for name in "abc":
+        result = scan(tmp_path / name, "--convert", tmp_path / "out")
+        assert result.exit_code != 0, name
+        assert not (tmp_path / "out").exists()
+        assert "cannot be taken out" in result.output
