@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
+from collections import Counter
 from dataclasses import replace
 from functools import partial
+from types import FunctionType
 
 import pytest
 
+from cordee.control.agent.machine import NodeTasks
+from cordee.control.agent.ranks import channels
 from cordee.control.agent.ranks.attempt import NodeAttempt
+from cordee.control.agent.ranks.channels import RankChannels
 from cordee.control.agent.telemetry.node_telemetry import NodeTelemetry
 from cordee.control.agent.uplink import Uplink
 from cordee.control.lease import NodeLease
@@ -23,17 +29,25 @@ from cordee.control.supervisor.decisions.vocabulary import EndTraining
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.supervisor.supervisor import Supervisor
+from cordee.core.clock import clocks_of, pause
 from cordee.core.errors import EXIT_USAGE
 from cordee.faces.cli import main
 from cordee.machine.slots import SlotAllocator
+from cordee.machine.tasks.task import TaskRunner
 from cordee.runs.journal import JournalWriter, UnwrittenLines
 from cordee.runs.lane import Inline
+from cordee.runs.turn import Turn
 from cordee.systems.vetting.node.preparation import NodePreparation
 from cordee.telemetry.node.blocklog import BlockLogWriter
 from cordee.testing.simulation import KINDS, Case, RunScript, VirtualFault, campaign, case_of, resumed, shrunk, simulate
 from cordee.testing.simulation.disk import VirtualLane
-from cordee.testing.simulation.loop import VirtualLoop, VirtualProcess
+from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
+from cordee.testing.simulation.machine import Channels, SimulatedMachine, VirtualTasks
+from cordee.testing.simulation.meetings import meeting
+from cordee.testing.simulation.network import VirtualConnection
 from cordee.testing.simulation.points import cases
+from cordee.testing.simulation.rules import PHASES
+from cordee.wire.connection import Connection
 from cordee.wire.session import Inbox, Outbox
 
 TWO = RunScript(nodes=2, spares=0)
@@ -167,7 +181,15 @@ def _take_the_unseen_for_newer(ownership):
     return "newer" if (seen := look(ownership)) == "unseen" else seen
 
 
-living_nodes, look = Attempt._living_nodes, Ownership.look
+def _remove_and_make_anew(turn):
+    if turn._newest() and not turn._is_free(1):
+        return False
+    turn._remove(1)
+    turn._newest = iter((0, 1)).__next__
+    return take(turn)
+
+
+living_nodes, look, take = Attempt._living_nodes, Ownership.look, Turn.take
 
 BREAKS = ("cut", "lose", "blip")
 AWAY = ("swallow", "blip")
@@ -197,6 +219,11 @@ CACHED = Case(
         VirtualFault("see_former", 8.4, "", 0, 0.6),
         VirtualFault("cut", 8.7),
     ),
+)
+LOGGED = Case(
+    1,
+    RunScript(spares=0, steps=60, notice_s=60.0, event_bytes=1 << 20),
+    (VirtualFault("pause_agent", 8.0, seconds=15.0),),
 )
 MUTANTS = {
     "an attempt does not wait for the end of its ranks": (Trial, "_over", _start_beside, "two attempts at once", MIXED),
@@ -246,6 +273,12 @@ MUTANTS = {
     ),
     "an agent forgets whom it has obeyed": (
         Uplink, "epoch", property(lambda uplink: 0, lambda uplink, epoch: None), "an agent obeys an older epoch", CACHED,
+    ),
+    "what ranks logged is told in one message, however much it is": (
+        channels, "READ_BYTES", 1 << 40, "a handler raised", LOGGED,
+    ),
+    "who finds a stale lock removes it and makes it anew": (
+        Turn, "take", _remove_and_make_anew, "two seal at once", ("sealers",),
     ),
     "the disk is written to on the loop": (VirtualLane, "submit", Inline.submit, "an event loop waits for a disk", ("disk_still",)),
 }  # fmt: skip
@@ -471,8 +504,35 @@ def test_every_point_of_a_short_run_is_known_and_some_of_all_pairs_hold(tmp_path
     assert run("--pairs", "--seeds", "5000-5040", "--out", str(tmp_path / "kept"), "--json") == 0
 
 
+def test_faults_that_wait_for_a_phase_meet_each_phase_of_a_run(capsys):
+    row = [fault for number in range(len(KINDS)) for fault in meeting(number).faults]
+    aimed = Counter((fault.kind, fault.on.split()[1]) for fault in row)
+    assert all(aimed[kind, phase] for kind in KINDS for phase in PHASES)
+    assert run("--phases", "--seeds", "0-10", "--json") == 0
+    assert {phase for _, phase, _ in json.loads(capsys.readouterr().out)["met"]} == set(PHASES)
+
+
+def test_a_fault_that_finds_nothing_that_it_could_befall_has_met_nothing():
+    nothing = simulate(case(VirtualFault("kill_rank", 0.0, "phase connect 1")))
+    assert (nothing.met, nothing.violations) == (Counter(), [])
+    assert simulate(case(VirtualFault("kill_rank", 0.0, "phase train 1"))).met == {("kill_rank", "train"): 1}
+
+
+def test_a_message_that_is_to_be_lost_is_the_next_one_of_its_node():
+    result = simulate(case(VirtualFault("lose", 0.0, "phase vet 1", node=1)))
+    assert (result.end, result.violations) == ("finished", [])
+    assert result.moments["message hello"] == 3
+
+
 @pytest.mark.parametrize(
-    "wrong", [["--pairs", "--nodes", "3"], ["--seeds", "many"], ["--faults", "rain"], ["--case", "/dev/null"]]
+    "wrong",
+    [
+        ["--pairs", "--nodes", "3"],
+        ["--pairs", "--phases"],
+        ["--seeds", "many"],
+        ["--faults", "rain"],
+        ["--case", "/dev/null"],
+    ],
 )
 def test_what_makes_no_sense_is_refused(wrong):
     assert run(*wrong) == EXIT_USAGE
@@ -500,6 +560,82 @@ def test_nothing_of_a_process_that_was_killed_runs_and_what_a_paused_one_would_d
         ("killed", 0, 0.0), ("paused", 0, 0.0), ("killed", 1, 1.0), ("paused", 1, 1.0), ("paused", 2, 11.5), ("paused", 3, 12.5),
     ]  # fmt: skip
     loop.bury()
+
+
+def test_a_process_that_stands_still_by_itself_does_nothing_else_while_the_others_go_on():
+    loop, seen = VirtualLoop(), []
+
+    async def stand_still():
+        asyncio.get_running_loop().call_later(1.0, seen.append, ("its timer", None))
+        pause(2.0)
+        seen.append(("stood still", round(loop.now, 3)))
+        await asyncio.sleep(0.5)
+        seen.append(("went on", round(loop.now, 3)))
+
+    async def count():
+        for _ in range(3):
+            await asyncio.sleep(0.9)
+            seen.append(("another", round(loop.now, 3)))
+
+    async def main():
+        VirtualProcess(loop, "still", stand_still)
+        VirtualProcess(loop, "another", count)
+        await asyncio.sleep(10.0)
+
+    with clocks_of(VirtualClocks(loop)):
+        loop.run_until_complete(main())
+    assert seen == [
+        ("another", 0.9), ("another", 1.8), ("stood still", 2.0), ("its timer", None), ("went on", 2.5), ("another", 2.7),
+    ]  # fmt: skip
+    loop.bury()
+
+
+def test_who_is_killed_while_it_stands_still_goes_no_further():
+    loop, seen = VirtualLoop(), []
+
+    async def stand_still():
+        pause(2.0)
+        seen.append("went on")
+
+    async def main():
+        process = VirtualProcess(loop, "still", stand_still)
+        loop.after(1.0, process.kill)
+        await asyncio.sleep(10.0)
+
+    with clocks_of(VirtualClocks(loop)):
+        loop.run_until_complete(main())
+    assert seen == []
+    loop.bury()
+
+
+def test_a_supervisor_waits_in_virtual_time_for_an_owner_that_has_not_signed(monkeypatch):
+    def stand_still(_):
+        raise AssertionError("a simulation waits for real time")
+
+    sign = Ownership._sign
+    monkeypatch.setattr(Ownership, "_sign", lambda owner, path: None if path.parent.name == "1" else sign(owner, path))
+    monkeypatch.setattr(time, "sleep", stand_still)
+    result = simulate(case(VirtualFault("kill_supervisor", 8.0)))
+    assert (result.end, result.violations) == ("finished", [])
+    died = next(at for at, text in result.trace if text.startswith("FAULT"))
+    claimed = next(at for at, text in result.trace if text.startswith("journal 2/0 supervisor_started"))
+    assert claimed - died > 2.0
+
+
+@pytest.mark.parametrize(
+    ("real", "simulated"),
+    [
+        (RankChannels, Channels),
+        (TaskRunner, VirtualTasks),
+        (NodeTasks, SimulatedMachine),
+        (Connection, VirtualConnection),
+    ],
+)
+def test_what_is_simulated_does_all_that_the_real_one_does(real, simulated):
+    functions = [name for name, value in vars(real).items() if isinstance(value, FunctionType) and name[0] != "_"]
+    of_asyncio = dir(asyncio.Protocol)
+    assert functions
+    assert [name for name in functions if name not in of_asyncio and not hasattr(simulated, name)] == []
 
 
 def test_each_kind_of_fault_says_what_it_is():

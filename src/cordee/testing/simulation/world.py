@@ -37,6 +37,7 @@ from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualPr
 from cordee.testing.simulation.machine import Host, SimulatedMachine, VirtualChannel, VirtualChild
 from cordee.testing.simulation.network import VirtualNetwork
 from cordee.testing.simulation.rules import Rules
+from cordee.testing.simulation.sealing import Sealers
 from cordee.testing.simulation.surroundings import RunScript
 from cordee.testing.simulation.training import SimulatedTraining
 
@@ -179,6 +180,7 @@ class SimulatedWorld:
         self._requeuing = False
         self.said = io.StringIO()
         self.rules = Rules(self)
+        self.sealers = Sealers(self, self.rules.broken)
         size = script.nodes * script.per_node
         self.training = SimulatedTraining(size, self.root / "checkpoints", self.disk, self.rules.saved)
         self.network.observers.append(self.rules.sent)
@@ -229,11 +231,13 @@ class SimulatedWorld:
             if process.name == "supervisor":
                 process.kill()
 
-    def rival(self) -> None:
-        """Start another supervisor beside the one that leads."""
-        if self.supervisor is not None and self.supervisor.alive and not self._requeuing:
+    def rival(self) -> bool:
+        """Start another supervisor beside the one that leads; returns whether one does."""
+        leads = self.supervisor is not None and self.supervisor.alive and not self._requeuing
+        if leads:
             self.blind = True
             self._start_supervisor()
+        return leads
 
     def preempt(self, grace_s: float, fate: str = "preempted") -> None:
         """Tell everybody of the allocation to end; it goes after `grace_s`, and comes back."""
@@ -270,6 +274,12 @@ class SimulatedWorld:
         if process.error is not None and not isinstance(process.error, CordeeError):
             self.rules.broken("the supervisor raised", repr(process.error))
         if self._requeuing or self.over or process is not self.supervisor:
+            return
+        newer = [other for other in self.loop.processes if other.name == "supervisor" and other.alive]
+        if newer and isinstance(
+            process.error, OwnershipError
+        ):  # it claimed the run later, though it was started before
+            self.supervisor = newer[-1]
             return
         if code in (0, 100) or isinstance(process.error, OwnershipError):
             if isinstance(process.error, OwnershipError):
