@@ -24,6 +24,7 @@ BUILT_IN: dict[str, str] = {
     "score": "cordee.systems.score.system:SYSTEM",
     "explain": "cordee.systems.explain.system:SYSTEM",
     "scan": "cordee.systems.scan.system:SYSTEM",
+    "rules": "cordee.systems.rules.system:SYSTEM",
 }
 
 

@@ -219,6 +219,13 @@ class ScanSite(Document):
     """Names that pickles may look up on the cluster, as `module.name` or `module.*`."""
 
 
+class RulesSite(Document):
+    """`[rules]`: what operators want to be told of every run on the cluster."""
+
+    files: Lines = ()
+    """Files of rules about runs, or folders of them, which `cordee rules check` has tried."""
+
+
 class EnvironmentSite(Document):
     """`[environment]`: container environments on the cluster."""
 
@@ -294,6 +301,8 @@ class ClusterProfile(Document):
     """How nodes are connected, where Slurm does not say."""
     vetting: VettingSite = VettingSite.model_construct()
     """What holds for every vetting on the cluster."""
+    rules: RulesSite = RulesSite.model_construct()
+    """What operators want to be told of every run on the cluster."""
     environment: EnvironmentSite = EnvironmentSite.model_construct()
     """Container environments on the cluster."""
     scan: ScanSite = ScanSite.model_construct()

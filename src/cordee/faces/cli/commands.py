@@ -26,7 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("cordee.systems.data.cli", "Data sets: survey, pack, verify, measure the loader alone."),
     "env": ("cordee.systems.environments.cli", "Container environments: resolve, explain, check, run, images."),
     "scan": ("cordee.systems.scan.cli", "Look at model files, scripts and notebooks: poison, leaked keys."),
-    "nodes": ("cordee.systems.vetting.cli.nodes", "History of vetted nodes: offenders, rules, actions."),
+    "nodes": ("cordee.faces.cli.nodes", "History of nodes: vettings, offenders, actions, findings of runs."),
+    "rules": ("cordee.systems.rules.cli", "Rules of operators about runs: try them, judge them on old runs."),
     "score": ("cordee.systems.score.cli.default", "Measure GPU utilisation, explain what limits it, suggest fixes."),
     "testing": ("cordee.testing.cli", "Test helpers: a private Slurm, synthetic runs."),
 }
