@@ -13,8 +13,8 @@ from cordee.systems.explain.node.slow.rounds import (
     SAVING,
     STOPPED,
     THROTTLED,
-    Peers,
-    Round,
+    RankPeers,
+    RankRound,
 )
 
 HOST, UNKNOWN = "host", "unknown"
@@ -39,7 +39,7 @@ class SlowCause(NamedTuple):
     faults: float
 
 
-def cause_of(rank: int, share: float, rounds: Sequence[Round], peers: Peers) -> SlowCause:
+def cause_of(rank: int, share: float, rounds: Sequence[RankRound], peers: RankPeers) -> SlowCause:
     """Return why a rank waits less than its peers.
 
     Args:

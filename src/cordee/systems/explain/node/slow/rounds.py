@@ -17,7 +17,7 @@ WAITING, COMPUTE, DATA, SAVING, STOPPED, DELAYED, THROTTLED = (
 )
 
 
-class Round(NamedTuple):
+class RankRound(NamedTuple):
     """Shares of the known time of each rank, by rank; NaN where nothing is known.
 
     Attributes:
@@ -74,7 +74,7 @@ class RoundBeingHeard:
         """The median of the ranks' steps, NaN where nobody was heard."""
         return median(row[1] for row in self._sums.values()) if self._sums else NAN
 
-    def close(self, now: float) -> Round:
+    def close(self, now: float) -> RankRound:
         """Return what was heard."""
         columns = [array("d", [NAN]) * self._world for _ in range(8)]
         waiting, compute, data, saving, stopped, delayed, throttled, faults = columns
@@ -87,10 +87,10 @@ class RoundBeingHeard:
             compute[rank], data[rank], saving[rank] = compute_s / known_s, data_s / known_s, saving_s / known_s
             stopped[rank], delayed[rank] = unseen_s / known_s, delayed_s / known_s
             throttled[rank], faults[rank] = throttled_s / known_s, read
-        return Round(self.began, now, self.steps, *columns)
+        return RankRound(self.began, now, self.steps, *columns)
 
 
-class Peers:
+class RankPeers:
     """Who is compared with whom.
 
     Args:
