@@ -26,7 +26,7 @@ MOST_GROUPS = 64
 _MAGIC, _VERSION, _PID, _RANK, _SIGNAL, _FLAGS = range(6)
 _BEATS, _BEAT_NS, _OPTIMIZER_STEPS, _MOVES, _DUMPED, _SEQUENCE, _TABLE_BYTES, _TABLE_CRC = range(8, 16)
 _ASKED, _WANTED = 24, 25
-_WINDOW, _LOOKED_NS, _DELAYED_NS, _UNSEEN_NS, _FAULTS, _THROTTLED_NS = range(32, 38)
+_WINDOW, _LOOKED_NS, _DELAYED_NS, _UNSEEN_NS, _FAULTS = range(32, 37)
 _KINDS, _PER_KIND = 40, 4
 _TABLE = 512
 KINDS = ("compute", "data", "communication", "saving")
@@ -59,7 +59,7 @@ class TimeSums(NamedTuple):
     Attributes:
         window: the number that the agent wrote last and the rank has seen; 0: it looks no more.
         looked_ns: the time that was looked at.
-        delayed_ns, unseen_ns, faults, throttled_ns: as a digest has them.
+        delayed_ns, unseen_ns, faults: as a digest has them.
         kinds: the sums of each of `KINDS`.
     """
 
@@ -68,7 +68,6 @@ class TimeSums(NamedTuple):
     delayed_ns: int = 0
     unseen_ns: int = 0
     faults: int = 0
-    throttled_ns: int = 0
     kinds: tuple[KindSums, ...] = (KindSums(),) * len(KINDS)
 
 
@@ -146,14 +145,14 @@ class PulseWriter:
         """The number of the window for which the agent wants this rank's time looked at; 0: it does not."""
         return self._words[_WANTED]
 
-    def spent(self, times: TimeSums) -> None:
+    def spent(self, times: TimeSums, optimizer_steps: int) -> None:
         """Show what the rank has done with its time until now."""
         words = self._words
         for at, sums in enumerate(times.kinds):
             first = _KINDS + at * _PER_KIND
             words[first], words[first + 1], words[first + 2], words[first + 3] = sums
-        words[_LOOKED_NS], words[_DELAYED_NS], words[_UNSEEN_NS] = times[1:4]
-        words[_FAULTS], words[_THROTTLED_NS] = times[4:6]
+        words[_LOOKED_NS], words[_DELAYED_NS], words[_UNSEEN_NS], words[_FAULTS] = times[1:5]
+        words[_OPTIMIZER_STEPS] = optimizer_steps
         words[_WINDOW] = times.window
 
     def answers_to(self, number: int) -> None:
@@ -247,8 +246,8 @@ class PulseReader:
 def _read_times(words: memoryview) -> TimeSums:
     firsts = range(_KINDS, _KINDS + _PER_KIND * len(KINDS), _PER_KIND)
     kinds = tuple(KindSums(*words[first : first + _PER_KIND]) for first in firsts)
-    window, looked_ns, delayed_ns, unseen_ns, faults, throttled_ns = words[_WINDOW : _THROTTLED_NS + 1]
-    return TimeSums(window, looked_ns, delayed_ns, unseen_ns, faults, throttled_ns, kinds)
+    window, looked_ns, delayed_ns, unseen_ns, faults = words[_WINDOW : _FAULTS + 1]
+    return TimeSums(window, looked_ns, delayed_ns, unseen_ns, faults, kinds)
 
 
 def _read_groups(table: bytes) -> tuple[GroupProgress, ...]:

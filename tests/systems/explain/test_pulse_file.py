@@ -53,10 +53,10 @@ def test_the_agent_says_for_which_window_it_wants_the_time_and_reads_what_the_ra
     reader.want(4)
     assert writer.wanted == 4
     kinds = tuple(KindSums(*(10**9 * (at + 1) + place for place in range(4))) for at in range(4))
-    times = TimeSums(4, 10**10, 20, 30, 40, 2**63, kinds)
-    writer.spent(times)
+    times = TimeSums(4, 10**10, 20, 30, 2**63, kinds)
+    writer.spent(times, 41)
     assert reader.read().times == times
-    assert (reader.read().groups, reader.read().optimizer_steps, writer.asked) == (tuple(GROUPS), 40, 0)
+    assert (reader.read().groups, reader.read().optimizer_steps, writer.asked) == (tuple(GROUPS), 41, 0)
     reader.want(0)
     assert writer.wanted == 0
 
