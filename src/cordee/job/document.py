@@ -193,6 +193,15 @@ class HangTable(Document):
     """What is done once it is known why: a finding is written, ranks are started again, or the run ends as failed."""
 
 
+class ObserveTable(Document):
+    """`[observe]`: what is looked at while ranks train, beside hangs."""
+
+    stragglers: bool = True
+    """Whether it is found out which ranks and nodes the others wait for."""
+    stragglers_action: Literal["report", "replace"] = "report"
+    """What is done about them: a finding is written, or spare nodes also take their place at the next restart."""
+
+
 class SamplingTable(Document):
     """`[sampling]`: how often nodes and ranks are measured, and by what GPUs are."""
 
@@ -317,6 +326,8 @@ class Job(Document):
     """How often nodes and ranks are measured."""
     hang: HangTable = HangTable.model_construct()
     """What is done when no rank goes on."""
+    observe: ObserveTable = ObserveTable.model_construct()
+    """What is looked at while ranks train."""
     metrics: MetricsTable = MetricsTable.model_construct()
     """What is recorded beside `cordee.log`."""
     timeouts: TimeoutsTable = TimeoutsTable.model_construct()

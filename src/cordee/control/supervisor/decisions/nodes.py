@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional
 
 from cordee.control.supervisor.decisions.vocabulary import (
     Abort,
@@ -24,6 +24,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     NodeEvent,
     NodeJudged,
     NodePrepared,
+    NodeSuspected,
     NotCome,
     Order,
     Prepare,
@@ -31,6 +32,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Send,
     Take,
     Tell,
+    VetAgain,
     journalled,
 )
 from cordee.core.errors import WireError
@@ -53,6 +55,7 @@ class Node:
         ready: whether this incarnation was set up and vetted.
         clearing_since: since when ranks are ended there that belong to no attempt of this supervisor; None: there are none.
         verdict: healthy, suspect, bad or unknown.
+        suspected: why another node is to take its place where there is one; empty: it is not.
         unread_bytes: of what ranks logged and no telemetry has brought yet.
         queued_log_bytes: of what ranks printed and is not in the node's log yet.
         log: name and bytes of the file that the agent writes the ranks' output to.
@@ -70,6 +73,8 @@ class Node:
         self.ready = False
         self.clearing_since: Optional[float] = None
         self.verdict = "unknown"
+        self.suspected = ""
+        self.vet_again = False
         self.results: list[dict[str, Any]] = []
         self.dropped_log_bytes = 0
         self.unread_bytes = 0
@@ -220,6 +225,8 @@ class Nodes:
             GaveUp: lambda event: self._lose(self.by_name[event.node], event.reason),
             NodePrepared: self._prepared,
             NodeJudged: self._judged,
+            NodeSuspected: self._suspected,
+            VetAgain: self._vet_again,
             IsOver: self._end,
             Order: lambda order: self.by_name[order.node].order(order),
             Tell: lambda told: self.by_name[told.node].tell(told.message),
@@ -373,6 +380,27 @@ class Nodes:
             )
         ]
 
+    def suspected_before(self, reasons: Mapping[str, str]) -> None:
+        """Take what an earlier supervisor of the run was told."""
+        for name, reason in reasons.items():
+            if name in self.by_name:
+                self.by_name[name].suspected = reason
+
+    def _suspected(self, event: NodeSuspected) -> list[NodeCommand]:
+        node = self.by_name[event.node]
+        if node.suspected == event.reason:
+            return []
+        node.suspected, node.vet_again = event.reason, bool(event.reason)
+        return [journalled("node_suspected", node=node.name, reason=event.reason)]
+
+    def _vet_again(self, event: VetAgain) -> list[NodeCommand]:
+        commands: list[NodeCommand] = []
+        for node in self._all:
+            if node.vet_again and node.ready and node.session is not None:
+                node.vet_again = node.ready = False
+                commands.append(Prepare(node.name, "it is vetted again", again=True))
+        return commands
+
     def _end(self, event: IsOver) -> list[NodeCommand]:
         self._ending = True
         return []
@@ -387,7 +415,8 @@ class Nodes:
 
 
 def usable(nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes that may hold ranks, the healthy before the suspect, otherwise in their order."""
+    """Return the nodes that may hold ranks: the healthy before the suspect, those in whose place others should be last, otherwise in their order."""
     ready = [node for node in nodes if node.connection is not None and node.ready]
     good = [node for node in ready if node.verdict == "healthy"]
-    return good + [node for node in ready if node.verdict == "suspect"]
+    both = good + [node for node in ready if node.verdict == "suspect"]
+    return sorted(both, key=lambda node: bool(node.suspected))

@@ -40,6 +40,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     TimeIsNear,
     TrainingEnded,
     TrainingSaid,
+    VetAgain,
     journalled,
 )
 from cordee.core.errors import EXIT_ABORT, EXIT_INTERNAL
@@ -344,7 +345,7 @@ class RunLead:
         pause = journalled(
             "restart_scheduled", attempt=self._attempts, delay_s=decision.delay_s, failures_without_progress=count
         )
-        return [*commands, pause]
+        return [*commands, pause, VetAgain()]
 
     def _pause(self, now: float) -> list[RunCommand]:
         """A moment passes before the next attempt."""

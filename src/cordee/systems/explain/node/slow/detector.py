@@ -115,7 +115,7 @@ class SlowDetector:
             group_of: who is whose peer, see `cordee.core.stats.peers_of`; without a group all are.
             now: monotonic seconds.
         """
-        self._nodes, self._world = dict(nodes), len(nodes)
+        self._nodes, self._world = dict(nodes), max(nodes, default=-1) + 1
         self._peers = RankPeers(self._world, group_of)
         self._group_of = group_of
         self._hearing = RoundBeingHeard(self._world, now)
