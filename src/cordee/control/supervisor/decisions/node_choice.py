@@ -72,6 +72,11 @@ class NodePool:
         return len(usable(self._nodes)) < self._least
 
     @property
+    def to_vet_again(self) -> bool:
+        """Whether a node has been suspected and not been looked at since."""
+        return any(node.to_vet_again for node in self._nodes)
+
+    @property
     def clearing(self) -> bool:
         """Whether ranks of an earlier attempt are being ended somewhere."""
         return any(node.clearing_since is not None for node in self._nodes)

@@ -74,7 +74,7 @@ class Node:
         self.clearing_since: Optional[float] = None
         self.verdict = "unknown"
         self.suspected = ""
-        self.vet_again = False
+        self._unlooked = False
         self.results: list[dict[str, Any]] = []
         self.dropped_log_bytes = 0
         self.unread_bytes = 0
@@ -183,6 +183,19 @@ class Node:
         return (
             self.session is not None and mark in self._marks and self._marks[mark] <= self.session.outbox.acknowledged
         )
+
+    @property
+    def to_vet_again(self) -> bool:
+        """Whether it was suspected and has not been vetted since, and can be."""
+        return self._unlooked and self.ready and self.session is not None
+
+    def suspect(self, reason: str) -> None:
+        """Others are to take its place, or no longer."""
+        self.suspected, self._unlooked = reason, bool(reason)
+
+    def is_vetted_again(self) -> None:
+        """It may hold no ranks until that is done."""
+        self.ready = self._unlooked = False
 
     def away_s(self, now: float) -> float:
         """Return for how many seconds, all in all, nothing was heard of the agent though it says something all the time."""
@@ -390,14 +403,14 @@ class Nodes:
         node = self.by_name[event.node]
         if node.suspected == event.reason:
             return []
-        node.suspected, node.vet_again = event.reason, bool(event.reason)
+        node.suspect(event.reason)
         return [journalled("node_suspected", node=node.name, reason=event.reason)]
 
     def _vet_again(self, event: VetAgain) -> list[NodeCommand]:
         commands: list[NodeCommand] = []
         for node in self._all:
-            if node.vet_again and node.ready and node.session is not None:
-                node.vet_again = node.ready = False
+            if node.to_vet_again:
+                node.is_vetted_again()
                 commands.append(Prepare(node.name, "it is vetted again", again=True))
         return commands
 

@@ -345,6 +345,9 @@ class RunLead:
         pause = journalled(
             "restart_scheduled", attempt=self._attempts, delay_s=decision.delay_s, failures_without_progress=count
         )
+        if not self._pool.to_vet_again:
+            return [*commands, pause]
+        self._busy = True  # as will be said once that has begun
         return [*commands, pause, VetAgain()]
 
     def _pause(self, now: float) -> list[RunCommand]:
