@@ -26,7 +26,7 @@ class SuspectFirst(RunWatcher):
 @pytest.fixture
 def suspecting(job, tmp_path):
     def made(need: str) -> LocalRun:
-        setup = "setup = ['echo x >> $CORDEE_RUN_DIR/setup.$CORDEE_SETUP_NODE']\n"
+        setup = f"setup = ['echo x >> {tmp_path}/setup.$CORDEE_SETUP_NODE']\n"
         run = LocalRun(job(toml=setup + need, run=LONG), tmp_path / "runs")
         with zipfile.ZipFile(run.folder.node_zip, "a") as bundle:
             bundle.writestr("suspecting.py", SUSPECTING)
@@ -38,7 +38,7 @@ def suspecting(job, tmp_path):
     return made
 
 
-def test_it_is_vetted_again_without_its_setup_lines_and_a_spare_takes_its_place(suspecting):
+def test_it_is_vetted_again_without_its_setup_lines_and_a_spare_takes_its_place(suspecting, tmp_path):
     with suspecting("[need]\nnodes = 2\nspare_nodes = 1\n") as run:
         run.wait(lambda state: state.checkpoint is not None and run.events("node_suspected"))
         run.kill("rank 1")
@@ -51,7 +51,7 @@ def test_it_is_vetted_again_without_its_setup_lines_and_a_spare_takes_its_place(
         assert state.node("local-0").suspected
         vetted = [event["node"] for event in run.events("node_verdict")]
         assert vetted.count("local-0") == 2
-        assert (run.folder.root / "setup.local-0").read_text() == "x\n"
+        assert (tmp_path / "setup.local-0").read_text() == "x\n"
 
 
 def test_where_there_is_no_spare_it_goes_on(suspecting):
