@@ -1,0 +1,147 @@
+"""The main thread of this process as another thread of it sees it: where it stands, and what it has had of the processor."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import threading
+import time
+from typing import NamedTuple, Optional
+
+from cordee.client.kinds import COMMUNICATION, COMPUTE, UNKNOWN, kind_of_frames, kind_of_wait
+
+_MOST_BYTES = 128
+_RUNS = b"running"
+_BUSY_SHARE = 2  # where the kernel does not say whether it runs: it does if it has used more than half of the time
+# A thread that wants the interpreter waits for `_SWITCH_NS` until it is given it; one that is stopped in its sleep has more turns.
+_LATE_NS, _SURELY_LATE_NS, _SWITCH_NS = 1_500_000, 6_500_000, 5_000_000
+_MORE_OF_STOPPED = 2
+_OWN_EVERY = 5  # looks: what the scheduler says of this thread is asked where it is late, and now and then
+
+
+class Turns(NamedTuple):
+    """What the scheduler counts of one thread: how long it waited for a processor, and how often it got one."""
+
+    delayed_ns: int
+    count: int  # type: ignore[assignment]  # every tuple has a function of that name, which nobody needs here
+
+
+class Glance(NamedTuple):
+    """One look.
+
+    Attributes:
+        at_ns: when, CLOCK_MONOTONIC.
+        used_ns: what the main thread has used of a processor in its life.
+        delayed_ns: for how long it has waited for a processor in its life.
+        late_ns: how much too late this look is, for no reason that the scheduler tells; 0 where it is on time.
+        runs: whether the main thread runs or could, rather than waiting for something.
+        kind: what it is at.
+    """
+
+    at_ns: int
+    used_ns: int
+    delayed_ns: int
+    late_ns: int
+    runs: bool
+    kind: int
+
+
+class MainThread:
+    """Looks at the main thread; made, and asked, by one other thread.
+
+    Raises:
+        OSError, AttributeError: this machine does not tell what a thread uses.
+    """
+
+    def __init__(self) -> None:
+        thread = threading.main_thread()
+        self._ident = thread.ident or 0
+        self._clock = time.pthread_getcpuclockid(self._ident)
+        time.clock_gettime_ns(self._clock)
+        number = thread.native_id
+        self._turns = _opened(f"/proc/self/task/{number}/schedstat")
+        self._call = _opened(f"/proc/self/task/{number}/syscall")
+        self._own = _opened("/proc/thread-self/schedstat")
+        self._before = (0, 0)
+        self._own_before, self._looks = _turns(self._own), 0
+
+    def look(self, due_ns: int, grouped: bool, on_device: bool) -> Glance:
+        """Return what is seen at this moment.
+
+        Args:
+            due_ns: when the look was to be, CLOCK_MONOTONIC.
+            grouped: whether the rank is in a process group of several.
+            on_device: whether it computes on a device: where the main thread stands says little then.
+        """
+        at_ns, used_ns = time.monotonic_ns(), time.clock_gettime_ns(self._clock)
+        delayed_ns = _turns(self._turns).delayed_ns
+        late_ns = self._late(at_ns - due_ns)
+        said = _content(self._call)
+        busy = (used_ns - self._before[1]) * _BUSY_SHARE > at_ns - self._before[0]
+        runs = said.startswith(_RUNS) if said else busy
+        self._before = at_ns, used_ns
+        kind = UNKNOWN if on_device else self._kind(runs, said, grouped)
+        return Glance(at_ns, used_ns, delayed_ns, late_ns, runs, kind)
+
+    def _late(self, late_ns: int) -> int:
+        """Return how much of being late neither a busy machine nor the interpreter's lock explains."""
+        self._looks += 1
+        if late_ns < _LATE_NS and self._looks < _OWN_EVERY:
+            return 0
+        own, before, looks = _turns(self._own), self._own_before, self._looks
+        self._own_before, self._looks = own, 0
+        late_ns -= max(0, own.delayed_ns - before.delayed_ns)
+        stopped = own.count - before.count >= looks + _MORE_OF_STOPPED
+        is_late = late_ns > _SURELY_LATE_NS or (stopped and _LATE_NS < late_ns < _SWITCH_NS)
+        return late_ns if is_late else 0
+
+    def close(self) -> None:
+        """Let go of what the kernel tells."""
+        for descriptor in (self._turns, self._call, self._own):
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _kind(self, runs: bool, said: bytes, grouped: bool) -> int:
+        kind = kind_of_frames(sys._current_frames().get(self._ident))
+        if kind == COMMUNICATION and not grouped:
+            kind = None
+        if kind is not None:
+            return kind
+        return COMPUTE if runs else kind_of_wait(_number(said), grouped)
+
+
+def major_faults() -> int:
+    """Return for how many page faults of this process something was read from a disk."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+def _number(said: bytes) -> int:
+    word = said.split(b" ", 1)[0]
+    return int(word) if word.isdigit() else -1
+
+
+def _turns(descriptor: Optional[int]) -> Turns:
+    words = _content(descriptor).split()
+    return Turns(int(words[1]), int(words[2])) if len(words) == 3 else Turns(0, 0)
+
+
+def _content(descriptor: Optional[int]) -> bytes:
+    if descriptor is None:
+        return b""
+    try:
+        return os.pread(descriptor, _MOST_BYTES, 0)
+    except OSError:
+        return b""
+
+
+def _opened(path: str) -> Optional[int]:
+    """Return a descriptor of a file of the kernel's, None where it is not told."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if _content(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None

@@ -1,0 +1,102 @@
+"""What the main thread's time went into, summed up from looks.
+
+How long it ran and how long it did not is exact, since the kernel counts it. What it was at is seen only at the looks: of the time
+between two, the part that the look shows it in (running, or not) belongs to what it is at, and the other part is shared
+out as the looks before have seen it in that state. Time in which the whole process did not run is told by looks that come too late: each
+late one stands for all the time that one look stands for, as a pause without looks is hit by as many of those that were due.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from cordee.client.kinds import UNKNOWN
+from cordee.client.main_thread import Glance
+from cordee.wire.pulse import KINDS, KindSums, TimeSums
+
+# Looks are apart by half to one and a half of this, so that they fall into no step with the training.
+PERIOD_NS = 200_000_000
+_KEEPS = 0.98  # of the weight of looks before, at each new one
+_MOST_STAY_NS = 10**15
+
+
+class TimeAccount:
+    """Sums that only grow, for `TimeSums`; taken once in a look, by one thread."""
+
+    def __init__(self) -> None:
+        self._before: Optional[Glance] = None
+        self._sums = [[0, 0, 0, 0] for _ in KINDS]
+        self._mixes = ([0.0] * (UNKNOWN + 1), [0.0] * (UNKNOWN + 1))
+        self._rests = [0.0] * len(KINDS)
+        self._looked_ns = self._delayed_ns = self._unseen_ns = 0
+        self._owed_ns = 0
+        self._stay_ns = 0
+
+    def sums(self, window: int, faults: int) -> TimeSums:
+        """Return all sums, and whose window they are."""
+        kinds = tuple(KindSums(*sums) for sums in self._sums)
+        return TimeSums(window, self._looked_ns, self._delayed_ns, self._unseen_ns, faults, kinds)
+
+    def open_window(self) -> None:
+        """Another window begins: the longest stays are looked for anew."""
+        for sums in self._sums:
+            sums[2] = 0
+
+    def pause(self) -> None:
+        """Nothing is looked at until the next look, which is taken for a first one."""
+        self._before = None
+
+    def take(self, glance: Glance) -> None:
+        """Take what a look has shown."""
+        before, self._before = self._before, glance
+        if before is None or glance.at_ns <= before.at_ns:
+            self._stay_ns = 0
+            return
+        passed = glance.at_ns - before.at_ns
+        delayed = max(0, glance.delayed_ns - before.delayed_ns)
+        ran = min(passed, max(0, glance.used_ns - before.used_ns) + delayed)
+        rest = passed - ran
+        unseen = self._unseen(glance.late_ns - delayed, rest)  # it may have held the interpreter meanwhile
+        rest -= unseen
+        self._looked_ns += passed
+        self._delayed_ns += min(delayed, passed)
+        self._unseen_ns += unseen
+        kind, mix = glance.kind, self._mixes[glance.runs]
+        for at in range(len(mix)):
+            mix[at] *= _KEEPS
+        mix[kind] += 1.0
+        self._add(kind, ran if glance.runs else rest)
+        self._share_out(self._mixes[not glance.runs], rest if glance.runs else ran)
+        self._stay(kind, before.kind, passed - unseen)
+
+    def _unseen(self, late: int, rest: int) -> int:
+        """Return how much of the time in which the main thread did not run nobody ran; what is known too late counts later."""
+        if late > 0 and rest >= late:
+            self._owed_ns += PERIOD_NS * (1 + late // PERIOD_NS)
+        unseen = min(self._owed_ns, rest)
+        self._owed_ns -= unseen
+        return unseen
+
+    def _add(self, kind: int, ns: int) -> None:
+        if kind != UNKNOWN:
+            self._sums[kind][0] += ns
+
+    def _share_out(self, mix: list[float], ns: int) -> None:
+        whole = sum(mix)
+        if not whole:
+            return
+        for kind in range(len(KINDS)):
+            exact = ns * mix[kind] / whole + self._rests[kind]
+            self._rests[kind] = exact % 1
+            self._add(kind, int(exact))
+
+    def _stay(self, kind: int, kind_before: int, ns: int) -> None:
+        if kind != kind_before:
+            self._stay_ns = 0
+        if kind == UNKNOWN:
+            return
+        sums = self._sums[kind]
+        stay_before, self._stay_ns = self._stay_ns, min(self._stay_ns + ns, _MOST_STAY_NS)
+        sums[1] += 1
+        sums[2] = max(sums[2], self._stay_ns)
+        sums[3] += (self._stay_ns // 1_000_000) ** 2 - (stay_before // 1_000_000) ** 2
