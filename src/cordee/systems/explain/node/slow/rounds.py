@@ -10,7 +10,7 @@ from cordee.wire.messages import RankDigest
 
 NAN = float("nan")
 # Of less than this share of its time nothing can be said of a rank.
-_KNOWN_SHARE = 0.5
+_KNOWN_SHARE = 0.25
 WAITING, COMPUTE, DATA, SAVING, STOPPED, DELAYED, THROTTLED = (
     *("waiting", "compute", "data", "saving"),
     *("stopped", "delayed", "throttled"),
@@ -18,7 +18,7 @@ WAITING, COMPUTE, DATA, SAVING, STOPPED, DELAYED, THROTTLED = (
 
 
 class RankRound(NamedTuple):
-    """Shares of the known time of each rank, by rank; NaN where nothing is known.
+    """Shares of the time of each rank, by rank; NaN where too little is known of it.
 
     Attributes:
         began, ended: monotonic seconds.
@@ -83,10 +83,10 @@ class RoundBeingHeard:
             known_s = wait_s + compute_s + data_s + saving_s + unseen_s
             if not known_s >= _KNOWN_SHARE * window_s:
                 continue
-            waiting[rank] = wait_s / known_s
-            compute[rank], data[rank], saving[rank] = compute_s / known_s, data_s / known_s, saving_s / known_s
-            stopped[rank], delayed[rank] = unseen_s / known_s, delayed_s / known_s
-            throttled[rank], faults[rank] = throttled_s / known_s, read
+            waiting[rank] = wait_s / window_s
+            compute[rank], data[rank], saving[rank] = compute_s / window_s, data_s / window_s, saving_s / window_s
+            stopped[rank], delayed[rank] = unseen_s / window_s, delayed_s / window_s
+            throttled[rank], faults[rank] = throttled_s / window_s, read
         return RankRound(self.began, now, self.steps, *columns)
 
 
