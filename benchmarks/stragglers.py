@@ -46,7 +46,7 @@ ranks_per_node = 4
 max_load = 1000.0
 modules = []
 """
-BEFORE_S, WITHIN_S = 60.0, 60.0
+BEFORE_S, WITHIN_S = 45.0, 60.0
 STOP_EVERY_S = 3.0
 QUOTA = Path("/sys/fs/cgroup/cpu")
 NONE = KindTimes(0.0, 0, 0.0, 0.0)
