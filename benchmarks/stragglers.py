@@ -197,8 +197,8 @@ class Simulated:
     def round(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Return what each rank worked and waited in a round in seconds, and how long the round took."""
         chance = self.chance
-        # Bursts: each rank once in two hours, of 5 s on average, 20 s at most, by 10 to 300 %.
-        began = chance.random(self.world) < 10 / 7200
+        # Bursts: each rank once in eight hours, of 5 s on average, 20 s at most, by 10 to 300 %.
+        began = chance.random(self.world) < 10 / 28_800
         length = np.minimum(20.0, chance.exponential(5.0, self.world))
         self.burst = np.where(began, length, np.maximum(0.0, self.burst - 10.0))
         part = np.minimum(1.0, self.burst / 10)
