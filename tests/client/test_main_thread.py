@@ -18,7 +18,7 @@ found, over = [], threading.Event()
 def looks():
     main = MainThread()
     while not over.wait(0.02):
-        glance = main.look(time.monotonic_ns(), GROUPED, DEVICE)
+        glance = main.look(0, GROUPED, DEVICE)
         found.append([glance.kind, glance.runs, glance.used_ns])
     main.close()
 looking = threading.Thread(target=looks)
@@ -29,6 +29,24 @@ over.set()
 looking.join()
 print(json.dumps(found))
 """
+TIMED = """
+import ctypes, os, signal, subprocess, sys, threading, time
+from cordee.client.timer import Timer
+def wait():
+    timer, due_ns = Timer(), time.monotonic_ns() + 1_000_000_000
+    about_to.set()
+    late_ns = timer.sleep_until(due_ns)
+    print(late_ns / 1e9, (time.monotonic_ns() - due_ns) / 1e9)
+    timer.close()
+about_to = threading.Event()
+waiting = threading.Thread(target=wait)
+waiting.start()
+about_to.wait()
+time.sleep(0.3)
+BODY
+waiting.join()
+"""
+GO_ON = "os.kill(os.getppid(), 18)"
 WORK = "until = time.thread_time() + 0.4\nwhile time.thread_time() < until: sum(range(1000))"
 PIPE = "ends = os.pipe()\nthreading.Timer(0.5, os.write, (ends[1], b'x')).start()\nos.read(ends[0], 1)"
 LOCK = "lock = threading.Lock()\nlock.acquire()\nthreading.Timer(0.5, lock.release).start()\nlock.acquire()"
@@ -97,6 +115,22 @@ def test_collectives_of_a_rank_that_is_alone_are_no_communication(tmp_path: Path
     body = f"space = {{'work': lambda: time.sleep(0.5)}}\nexec(compile('work()', {path!r}, 'exec'), space)\n"
     assert most(seen(body, grouped=False)) == (UNKNOWN, False)
     assert most(seen(body, grouped=True)) == (COMMUNICATION, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_late"),
+    [
+        ("subprocess.Popen([sys.executable, '-c', GO_ON]); os.kill(os.getpid(), signal.SIGSTOP)", True),
+        ("ctypes.PyDLL(None).usleep(1_800_000)", False),
+    ],
+    ids=["stopped", "its interpreter is held"],
+)
+def test_a_timer_tells_of_a_process_that_was_stopped_and_of_no_other_wait(body: str, is_late: bool):
+    program = TIMED.replace("BODY", body).replace("GO_ON", repr(f"import os, time; time.sleep(2); {GO_ON}"))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    woken_late_s, went_on_late_s = map(float, done.stdout.split())
+    assert went_on_late_s > 0.3
+    assert (woken_late_s > went_on_late_s / 2) == is_late
 
 
 def test_no_stack_is_too_deep_and_none_is_no_kind():

@@ -100,7 +100,7 @@ def test_a_process_that_is_stopped_now_and_then_is_not_taken_for_one_that_waits(
             begin, end = next(ahead)
         late, at = (end - due, end) if begin < due else (0.0, due)
         inside = end - begin if late else 0.0
-        late_ns = int(late * S) if late > 0.0065 else 0
+        late_ns = int(late * S) if late > 0.0015 else 0
         account.take(Glance(int(at * S), int((at - paused - inside) * S), 0, late_ns, True, COMPUTE))
     sums = account.sums(1, 0)
     assert sums.unseen_ns / sums.looked_ns == pytest.approx(share, rel=0.4 if stop < 0.03 else 0.2)
@@ -111,8 +111,6 @@ def test_a_late_look_of_a_thread_that_ran_meanwhile_is_no_pause():
     account = TimeAccount()
     account.take(Glance(0, 0, 0, 0, True, COMPUTE))
     account.take(Glance(S, S - 2 * MS, 0, 50 * MS, True, COMPUTE))
-    assert account.sums(1, 0).unseen_ns == 0
-    account.take(Glance(2 * S, int(1.2 * S), 300 * MS, 200 * MS, True, COMPUTE))
     assert account.sums(1, 0).unseen_ns == 0
 
 

@@ -57,7 +57,7 @@ class TimeAccount:
         delayed = max(0, glance.delayed_ns - before.delayed_ns)
         ran = min(passed, max(0, glance.used_ns - before.used_ns) + delayed)
         rest = passed - ran
-        unseen = self._unseen(glance.late_ns - delayed, rest)  # it may have held the interpreter meanwhile
+        unseen = self._unseen(glance.late_ns, rest)
         rest -= unseen
         self._looked_ns += passed
         self._delayed_ns += min(delayed, passed)
