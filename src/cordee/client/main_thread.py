@@ -14,17 +14,7 @@ from cordee.client.kinds import COMMUNICATION, COMPUTE, UNKNOWN, kind_of_frames,
 _MOST_BYTES = 128
 _RUNS = b"running"
 _BUSY_SHARE = 2  # where the kernel does not say whether it runs: it does if it has used more than half of the time
-# A thread that wants the interpreter waits for `_SWITCH_NS` until it is given it; one that is stopped in its sleep has more turns.
-_LATE_NS, _SURELY_LATE_NS, _SWITCH_NS = 1_500_000, 6_500_000, 5_000_000
-_MORE_OF_STOPPED = 2
-_OWN_EVERY = 5  # looks: what the scheduler says of this thread is asked where it is late, and now and then
-
-
-class Turns(NamedTuple):
-    """What the scheduler counts of one thread: how long it waited for a processor, and how often it got one."""
-
-    delayed_ns: int
-    count: int  # type: ignore[assignment]  # every tuple has a function of that name, which nobody needs here
+_LATE_NS = 1_500_000
 
 
 class Glance(NamedTuple):
@@ -34,7 +24,7 @@ class Glance(NamedTuple):
         at_ns: when, CLOCK_MONOTONIC.
         used_ns: what the main thread has used of a processor in its life.
         delayed_ns: for how long it has waited for a processor in its life.
-        late_ns: how much too late this look is, for no reason that the scheduler tells; 0 where it is on time.
+        late_ns: how much too late it is, less what this thread waited for a processor; 0 where it is on time.
         runs: whether the main thread runs or could, rather than waiting for something.
         kind: what it is at.
     """
@@ -64,37 +54,26 @@ class MainThread:
         self._call = _opened(f"/proc/self/task/{number}/syscall")
         self._own = _opened("/proc/thread-self/schedstat")
         self._before = (0, 0)
-        self._own_before, self._looks = _turns(self._own), 0
+        self._own_before_ns = _delayed_ns(self._own)
 
-    def look(self, due_ns: int, grouped: bool, on_device: bool) -> Glance:
+    def look(self, late_ns: int, grouped: bool, on_device: bool) -> Glance:
         """Return what is seen at this moment.
 
         Args:
-            due_ns: when the look was to be, CLOCK_MONOTONIC.
+            late_ns: how much too late this thread was woken for it.
             grouped: whether the rank is in a process group of several.
             on_device: whether it computes on a device: where the main thread stands says little then.
         """
         at_ns, used_ns = time.monotonic_ns(), time.clock_gettime_ns(self._clock)
-        delayed_ns = _turns(self._turns).delayed_ns
-        late_ns = self._late(at_ns - due_ns)
+        delayed_ns, own_ns = _delayed_ns(self._turns), _delayed_ns(self._own)
+        late_ns -= own_ns - self._own_before_ns
+        self._own_before_ns = own_ns
         said = _content(self._call)
         busy = (used_ns - self._before[1]) * _BUSY_SHARE > at_ns - self._before[0]
         runs = said.startswith(_RUNS) if said else busy
         self._before = at_ns, used_ns
         kind = UNKNOWN if on_device else self._kind(runs, said, grouped)
-        return Glance(at_ns, used_ns, delayed_ns, late_ns, runs, kind)
-
-    def _late(self, late_ns: int) -> int:
-        """Return how much of being late neither a busy machine nor the interpreter's lock explains."""
-        self._looks += 1
-        if late_ns < _LATE_NS and self._looks < _OWN_EVERY:
-            return 0
-        own, before, looks = _turns(self._own), self._own_before, self._looks
-        self._own_before, self._looks = own, 0
-        late_ns -= max(0, own.delayed_ns - before.delayed_ns)
-        stopped = own.count - before.count >= looks + _MORE_OF_STOPPED
-        is_late = late_ns > _SURELY_LATE_NS or (stopped and _LATE_NS < late_ns < _SWITCH_NS)
-        return late_ns if is_late else 0
+        return Glance(at_ns, used_ns, delayed_ns, late_ns if late_ns > _LATE_NS else 0, runs, kind)
 
     def close(self) -> None:
         """Let go of what the kernel tells."""
@@ -121,9 +100,9 @@ def _number(said: bytes) -> int:
     return int(word) if word.isdigit() else -1
 
 
-def _turns(descriptor: Optional[int]) -> Turns:
+def _delayed_ns(descriptor: Optional[int]) -> int:
     words = _content(descriptor).split()
-    return Turns(int(words[1]), int(words[2])) if len(words) == 3 else Turns(0, 0)
+    return int(words[1]) if len(words) == 3 else 0
 
 
 def _content(descriptor: Optional[int]) -> bytes:

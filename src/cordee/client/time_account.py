@@ -1,8 +1,8 @@
 """What the main thread's time went into, summed up from looks.
 
-How long it ran and how long it did not is exact, since the kernel counts it. What it was at is seen only at the looks: of the time
-between two, the part that the look shows it in (running, or not) belongs to what it is at, and the other part is shared
-out as the looks before have seen it in that state. Time in which the whole process did not run is told by looks that come too late: each
+How long it ran and how long it did not is exact, since the kernel counts it. What it was at is seen only at the looks: time that it
+ran is shared out as the last looks have seen it running, and time that it did not as they have seen it waiting. To give all of it to what the next look shows
+would give too much to what stands last in a step. Time in which the whole process did not run is told by looks that come too late: each
 late one stands for all the time that one look stands for, as a pause without looks is hit by as many of those that were due.
 """
 
@@ -16,7 +16,8 @@ from cordee.wire.pulse import KINDS, KindSums, TimeSums
 
 # Looks are apart by half to one and a half of this, so that they fall into no step with the training.
 PERIOD_NS = 200_000_000
-_KEEPS = 0.98  # of the weight of looks before, at each new one
+_KEEPS = 0.9  # of the weight of looks before, at each new one: the last two seconds tell
+_LEAST_WEIGHT = 1e-30
 _MOST_STAY_NS = 10**15
 
 
@@ -56,18 +57,17 @@ class TimeAccount:
         delayed = max(0, glance.delayed_ns - before.delayed_ns)
         ran = min(passed, max(0, glance.used_ns - before.used_ns) + delayed)
         rest = passed - ran
-        unseen = self._unseen(glance.late_ns - delayed, rest)  # it may have held the interpreter meanwhile
+        unseen = self._unseen(glance.late_ns, rest)
         rest -= unseen
         self._looked_ns += passed
         self._delayed_ns += min(delayed, passed)
         self._unseen_ns += unseen
-        kind, mix = glance.kind, self._mixes[glance.runs]
-        for at in range(len(mix)):
-            mix[at] *= _KEEPS
-        mix[kind] += 1.0
-        self._add(kind, ran if glance.runs else rest)
-        self._share_out(self._mixes[not glance.runs], rest if glance.runs else ran)
-        self._stay(kind, before.kind, passed - unseen)
+        for mix in self._mixes:
+            mix[:] = [weight * _KEEPS for weight in mix]
+        self._mixes[glance.runs][glance.kind] += 1.0
+        self._share_out(self._mixes[True], ran)
+        self._share_out(self._mixes[False], rest)
+        self._stay(glance.kind, before.kind, passed - unseen)
 
     def _unseen(self, late: int, rest: int) -> int:
         """Return how much of the time in which the main thread did not run nobody ran; what is known too late counts later."""
@@ -77,18 +77,15 @@ class TimeAccount:
         self._owed_ns -= unseen
         return unseen
 
-    def _add(self, kind: int, ns: int) -> None:
-        if kind != UNKNOWN:
-            self._sums[kind][0] += ns
-
     def _share_out(self, mix: list[float], ns: int) -> None:
         whole = sum(mix)
-        if not whole:
+        if not ns or whole < _LEAST_WEIGHT:
             return
         for kind in range(len(KINDS)):
-            exact = ns * mix[kind] / whole + self._rests[kind]
-            self._rests[kind] = exact % 1
-            self._add(kind, int(exact))
+            if mix[kind]:
+                exact = ns * mix[kind] / whole + self._rests[kind]
+                self._rests[kind] = exact % 1
+                self._sums[kind][0] += int(exact)
 
     def _stay(self, kind: int, kind_before: int, ns: int) -> None:
         if kind != kind_before:

@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional
 
 from cordee.client.main_thread import MainThread, major_faults
 from cordee.client.time_account import PERIOD_NS, TimeAccount
+from cordee.client.timer import Timer
 from cordee.wire.pulse import PulseWriter
 
 _SHOWN_EVERY = 3  # looks
@@ -26,6 +27,7 @@ class TimeWatch:
     def __init__(self, pulse: PulseWriter, optimizer_steps: Callable[[], int]) -> None:
         self._pulse, self._optimizer_steps = pulse, optimizer_steps
         self._account = TimeAccount()
+        self._timer = Timer()
         self._main: Optional[MainThread] = None
         self._window = 0
         self._phase = 0.0
@@ -45,9 +47,8 @@ class TimeWatch:
         """Sleep until the next look is due, and take it."""
         self._phase = (self._phase + _GOLDEN) % 1.0
         due_ns = time.monotonic_ns() + int(PERIOD_NS * (0.5 + self._phase))
-        time.sleep((due_ns - time.monotonic_ns()) / 1e9)
         try:
-            self._look(due_ns)
+            self._look(self._timer.sleep_until(due_ns))
         except Exception:
             self._failed = True
 
@@ -67,11 +68,11 @@ class TimeWatch:
             self._main = MainThread()
         return window != 0
 
-    def _look(self, due_ns: int) -> None:
+    def _look(self, late_ns: int) -> None:
         if not self._follow():
             return
         assert self._main is not None
-        self._account.take(self._main.look(due_ns, self._grouped, self._on_device))
+        self._account.take(self._main.look(late_ns, self._grouped, self._on_device))
         self._looks += 1
         if self._looks % _SHOWN_EVERY == 0:
             self._show()

@@ -19,6 +19,7 @@ _MOST_WINDOWS = 3
 _SLACK_S = 5.0
 _MOST_A_SECOND = 1000
 _MOST_COUNT = 1 << 53
+_MOST_GROUPS = 1024
 _S, _S2 = 1e-9, 1e-6
 
 
@@ -41,7 +42,7 @@ class RankTimes:
     def __init__(self, wanted: bool) -> None:
         self.wanted = wanted
         self._taken: dict[str, _Taken] = {}
-        self._groups: dict[str, tuple[str, ...]] = {}
+        self._groups: dict[bytes, tuple[str, ...]] = {}
         self._ended: deque[list[RankDigest]] = deque(maxlen=_MOST_WINDOWS)
         self._window_at: Optional[float] = None
 
@@ -64,7 +65,6 @@ class RankTimes:
         processes = {process.path: (rank, process) for rank, process in trainers}
         for path in self._taken.keys() - processes.keys():
             del self._taken[path]
-            self._groups.pop(path, None)
         if not self.wanted:
             for path, (_, process) in processes.items():
                 if path in self._taken or process.pulse.times.window:
@@ -98,14 +98,25 @@ class RankTimes:
         return digests
 
     def _take(self, process: RankProcess, throttled: dict[str, float], now: float) -> _Taken:
-        if process.path not in self._groups:
-            groups = groups_of("cpu", pid=str(process.pid))
-            self._groups[process.path] = tuple(f"{group.folder}/cpu.stat" for group in groups)
-        for path in self._groups[process.path]:
+        stats = self._stats_of(process)
+        for path in stats:
             if path not in throttled:
                 throttled[path] = _throttled_s(path)
-        waited_s = sum(throttled[path] for path in self._groups[process.path])
+        waited_s = sum(throttled[path] for path in stats)
         return _Taken(now, process.pulse.times, process.pulse.optimizer_steps, waited_s)
+
+    def _stats_of(self, process: RankProcess) -> tuple[str, ...]:
+        """Return the files that tell of a process's share of processors: of its control group and of those above."""
+        try:
+            told = read_once(f"/proc/{process.pid}/cgroup")
+        except OSError:  # it has ended
+            return ()
+        if told not in self._groups:
+            if len(self._groups) >= _MOST_GROUPS:
+                self._groups.clear()
+            groups = groups_of("cpu", pid=str(process.pid))
+            self._groups[told] = tuple(f"{group.folder}/cpu.stat" for group in groups)
+        return self._groups[told]
 
 
 def _digest(rank: int, before: _Taken, now: _Taken) -> Optional[RankDigest]:
