@@ -179,6 +179,14 @@ class SlowLink(NamedTuple):
     retransmits: int
 
 
+class RankPlace(NamedTuple):
+    """Where a rank says that it stands in the training's parallelism: its index by dimension."""
+
+    attempt: int
+    rank: int
+    place: dict[str, Any]
+
+
 class NodeFinding(NamedTuple):
     """What a system's part on a node has found, told along until the agent ends.
 
@@ -506,6 +514,7 @@ class Telemetry(NamedTuple):
     findings: tuple[NodeFinding, ...] = ()
     digests: Optional[tuple[RankDigest, ...]] = None
     links: tuple[SlowLink, ...] = ()
+    places: tuple[RankPlace, ...] = ()
 
 
 class Gathered(NamedTuple):
@@ -587,6 +596,7 @@ _DIGEST = row(
     *(INTEGER, NUMBER, INTEGER, _KIND, _KIND, _KIND, _KIND, NUMBER, NUMBER, INTEGER, NUMBER),
 )
 _LINK = row(SlowLink, "[address, queued_bytes, retransmits]", TEXT, INTEGER, INTEGER)
+_PLACE = row(RankPlace, "[attempt, rank, place]", INTEGER, INTEGER, OBJECT)
 _FORMS = {
     **FORMS,
     "Slots": row(
@@ -601,6 +611,7 @@ _FORMS = {
     "tuple[NodeFinding, ...]": each(_FOUND, "a list of findings"),
     "Optional[tuple[RankDigest, ...]]": or_none(each(_DIGEST, "a list of what ranks did in a window")),
     "tuple[SlowLink, ...]": each(_LINK, "a list of [address, queued_bytes, retransmits]"),
+    "tuple[RankPlace, ...]": each(_PLACE, "a list of [attempt, rank, place]"),
     "Optional[LogFile]": or_none(row(LogFile, "[name, bytes]", TEXT, INTEGER)),
 }
 _FORMS["tuple[DataSave, ...]"] = each(

@@ -38,6 +38,7 @@ class NoChannels:
     capped_values: tuple = ()
     unread_bytes = 0
     damaged: tuple = ()
+    places: tuple = ()
 
     def read(self):
         return b"", {}, {}

@@ -17,6 +17,7 @@ from cordee.wire.messages import (
     NodeFinding,
     Observe,
     RankDigest,
+    RankPlace,
     RanksStarted,
     SlowLink,
     StartedRank,
@@ -209,6 +210,18 @@ def test_a_slow_connection_is_written_with_the_node_at_its_other_end(run):
 def test_stages_of_a_command_that_says_them_are_not_compared_with_each_other(run):
     one = run("train.py", "--pipeline-model-parallel-size", "2", "--tensor-model-parallel-size", "1")
     last_stage = dict.fromkeys((4, 5, 6, 7), 1.0)
+    for _ in range(6):
+        one.pass_round({**last_stage, 1: 1.6})
+    assert [finding["evidence"]["ranks"] for finding in one.findings] == [[1]]
+
+
+def test_stages_that_ranks_tell_are_not_compared_with_each_other(run):
+    one = run()
+    last_stage = dict.fromkeys((4, 5, 6, 7), 1.0)
+    for at, node in enumerate(NODES):
+        told = tuple(RankPlace(1, rank, {"pp": rank // 4, "dp": rank % 4}) for rank in (2 * at, 2 * at + 1))
+        old = RankPlace(0, 2 * at, {"pp": 9})
+        one.watch.telemetry(node, Telemetry(None, (), places=(*told, old)))
     for _ in range(6):
         one.pass_round({**last_stage, 1: 1.6})
     assert [finding["evidence"]["ranks"] for finding in one.findings] == [[1]]

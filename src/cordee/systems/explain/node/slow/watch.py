@@ -49,6 +49,8 @@ class SlowWatch(RunWatcher):
         self._attempt = 0
         self._ranks: dict[int, str] = {}
         self._unplaced: dict[int, str] = {}
+        self._said: dict[int, dict[str, int]] = {}
+        self._regroup = False
         self._hardware: dict[str, tuple[NodeFinding, ...]] = {}
         self._heard: set[int] = set()
         self._lane = Lane("cordee-stragglers")
@@ -62,6 +64,11 @@ class SlowWatch(RunWatcher):
     def telemetry(self, node: Node, message: Telemetry) -> None:
         if message.findings:
             self._hardware[node.name] = message.findings
+        for told in message.places:
+            if told.attempt == self._attempt and 0 <= told.rank < _MOST_RANK:
+                place = {str(name): index for name, index in told.place.items() if type(index) is int}
+                self._regroup = self._regroup or self._said.get(told.rank) != place
+                self._said[told.rank] = place
         if not self._on or not self._attempt:
             return
         now = monotonic()
@@ -94,8 +101,8 @@ class SlowWatch(RunWatcher):
 
     def second(self, now: float) -> None:
         self._follow()
-        if self._unplaced:  # ranks that a launcher of the script's own has started
-            placed, self._unplaced = {**self._ranks, **self._unplaced}, {}
+        if self._unplaced or self._regroup:  # ranks that a launcher of the script's own has started; places in the mesh
+            placed, self._unplaced, self._regroup = {**self._ranks, **self._unplaced}, {}, False
             self._begin(placed, now)
         if self._on and self._attempt:
             for seen in self._slow.look(now):
@@ -113,7 +120,7 @@ class SlowWatch(RunWatcher):
         attempt = self.run.attempt()
         if attempt is None or attempt.number == self._attempt:
             return
-        self._attempt = attempt.number
+        self._attempt, self._said = attempt.number, {}
         self._begin(_nodes_of(attempt), monotonic())
 
     def _begin(self, ranks: Mapping[int, str], now: float) -> None:
@@ -122,15 +129,17 @@ class SlowWatch(RunWatcher):
         self._links.begin(now)
 
     def _places(self) -> dict[int, dict[str, int]]:
-        """Return the coordinates of the ranks in the training's parallelism, where its command says them."""
-        if not self._settings:
-            return {}
+        """Return the coordinates of the ranks in the training's parallelism: what they say themselves, else what their command says."""
+        found: dict[int, dict[str, int]] = {}
         world = max(self._ranks, default=-1) + 1
-        try:
-            found = {rank: megatron.coordinates(self._settings, rank, world) for rank in self._ranks}
-        except ValueError:
-            return {}
-        return {rank: {name: index for name, (index, _) in place.items()} for rank, place in found.items()}
+        for rank in self._ranks if self._settings else ():
+            try:
+                place = megatron.coordinates(self._settings, rank, world)
+            except ValueError:
+                break
+            found[rank] = {name: index for name, (index, _) in place.items()}
+        found.update({rank: place for rank, place in self._said.items() if rank in self._ranks and place})
+        return found
 
     # What is told
 
