@@ -90,6 +90,11 @@ class Episode:
         self.kind, self.share, self.rank, self.ranks = kind, float(percent or 0) / 100, rank, ranks
         self._task: asyncio.Task[None] | None = None
         self._group: Path | None = None
+        self._used = _processor_s(ranks.pids()[rank])
+
+    def watched(self, seconds: float) -> None:
+        """It ran for so long with nothing done to it."""
+        self._used = (_processor_s(self.ranks.pids()[self.rank]) - self._used) / seconds
 
     def begin(self) -> None:
         pid = self.ranks.pids()[self.rank]
@@ -129,7 +134,7 @@ class Episode:
 
     def _limit(self, pid: int) -> None:
         """Give it less of the processor than it needs when nothing slows it."""
-        share = 1.2 / len(self.ranks.pids()) / (1 + self.share)
+        share = self._used / (1 + self.share)
         (own, *_) = groups_of("cpu", pid=str(pid))
         self._group = Path(own.folder) / f"slow-{pid}"
         self._group.mkdir()
@@ -140,6 +145,12 @@ class Episode:
             (self._group / "cpu.cfs_period_us").write_text(str(period_us))
             (self._group / "cpu.cfs_quota_us").write_text(str(int(period_us * share)))
         (self._group / "cgroup.procs").write_text(str(pid))
+
+
+def _processor_s(pid: int) -> float:
+    """Return what a process has used of processors in its life."""
+    times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
 async def watch(ranks: WatchedRanks, seconds: float, began: float, out: IO[str]) -> list[RankDigest]:
@@ -201,6 +212,7 @@ async def episodes(ranks: WatchedRanks, options: argparse.Namespace) -> None:
                 if before_s:
                     before = await watch(ranks, before_s, began, out)
                     print(described(name, "before", before, slow), flush=True)
+                    episode.watched(time.monotonic() - began)
                 episode.begin()
                 try:
                     seconds = options.quiet if name == "quiet" else options.seconds

@@ -9,7 +9,8 @@ import threading
 import time
 from typing import NamedTuple, Optional
 
-from cordee.client.kinds import COMMUNICATION, COMPUTE, UNKNOWN, kind_of_frames, kind_of_wait
+from cordee.client.kinds import COMMUNICATION, COMPUTE, DATA, UNKNOWN, kind_of_frames, kind_of_wait
+from cordee.client.steps import ANYWHERE, BETWEEN
 
 _MOST_BYTES = 128
 _RUNS = b"running"
@@ -56,13 +57,14 @@ class MainThread:
         self._before = (0, 0)
         self._own_before_ns = _delayed_ns(self._own)
 
-    def look(self, late_ns: int, grouped: bool, on_device: bool) -> Glance:
+    def look(self, late_ns: int, grouped: bool, on_device: bool, part: int = ANYWHERE) -> Glance:
         """Return what is seen at this moment.
 
         Args:
             late_ns: how much too late this thread was woken for it.
             grouped: whether the rank is in a process group of several.
             on_device: whether it computes on a device: where the main thread stands says little then.
+            part: of a step, that it says it is in.
         """
         at_ns, used_ns = time.monotonic_ns(), time.clock_gettime_ns(self._clock)
         delayed_ns, own_ns = _delayed_ns(self._turns), _delayed_ns(self._own)
@@ -72,7 +74,7 @@ class MainThread:
         busy = (used_ns - self._before[1]) * _BUSY_SHARE > at_ns - self._before[0]
         runs = said.startswith(_RUNS) if said else busy
         self._before = at_ns, used_ns
-        kind = UNKNOWN if on_device else self._kind(runs, said, grouped)
+        kind = UNKNOWN if on_device else self._kind(runs, said, grouped, part)
         return Glance(at_ns, used_ns, delayed_ns, late_ns if late_ns > _LATE_NS else 0, runs, kind)
 
     def close(self) -> None:
@@ -81,12 +83,14 @@ class MainThread:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _kind(self, runs: bool, said: bytes, grouped: bool) -> int:
+    def _kind(self, runs: bool, said: bytes, grouped: bool, part: int) -> int:
         kind = kind_of_frames(sys._current_frames().get(self._ident))
         if kind == COMMUNICATION and not grouped:
             kind = None
         if kind is not None:
             return kind
+        if part == BETWEEN:
+            return DATA
         return COMPUTE if runs else kind_of_wait(_number(said), grouped)
 
 

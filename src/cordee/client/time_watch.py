@@ -6,12 +6,16 @@ import sys
 import time
 from typing import Any, Callable, Optional
 
+from cordee.client.device_steps import StepShares
 from cordee.client.main_thread import MainThread, major_faults
+from cordee.client.observe import device_steps
+from cordee.client.steps import marks
 from cordee.client.time_account import PERIOD_NS, TimeAccount
 from cordee.client.timer import Timer
 from cordee.wire.pulse import PulseWriter
 
 _SHOWN_EVERY = 3  # looks
+_HOLDS_S = 30.0
 _GOLDEN = 0.6180339887498949
 _DEVICES = ("torch.cuda", "torch.xpu", "torch_npu", "torch.mps")
 
@@ -32,6 +36,8 @@ class TimeWatch:
         self._window = 0
         self._phase = 0.0
         self._looks = 0
+        self._device: Optional[StepShares] = None
+        self._measured_at = 0.0
         self._failed = False
         self._on_device = self._grouped = False
 
@@ -72,7 +78,8 @@ class TimeWatch:
         if not self._follow():
             return
         assert self._main is not None
-        self._account.take(self._main.look(late_ns, self._grouped, self._on_device))
+        glance = self._main.look(late_ns, self._grouped, self._on_device, marks.part)
+        self._account.take(glance, marks.taken(), self._device if self._on_device else None)
         self._looks += 1
         if self._looks % _SHOWN_EVERY == 0:
             self._show()
@@ -89,8 +96,18 @@ class TimeWatch:
         try:
             self._grouped = distributed is not None and distributed.get_world_size() > 1
             self._on_device = any(_is_used(name) for name in _DEVICES)
+            self._measure()
         except Exception:
             self._failed = True
+
+    def _measure(self) -> None:
+        """Take how the device spent its last step; what is old says nothing of now."""
+        steps = device_steps()
+        measured = steps.taken() if steps is not None else None
+        if measured is not None:
+            self._device, self._measured_at = measured, time.monotonic()
+        elif time.monotonic() - self._measured_at > _HOLDS_S:
+            self._device = None
 
 
 def _is_used(name: str) -> bool:
