@@ -16,6 +16,8 @@ from cordee.core.stats import (
     mad,
     median,
     outliers,
+    outliers_among_peers,
+    peers_of,
     quantile,
     robust_z,
 )
@@ -69,6 +71,38 @@ def test_nobody_is_blamed_when_a_third_would_be() -> None:
     values = dict.fromkeys(range(12), 100.0) | dict.fromkeys(range(4), 300.0)
     assert outliers(values) == {}
     assert list(outliers(values | {0: 100.0, 1: 100.0})) == [2, 3]
+
+
+def test_noise_that_each_value_is_known_to_have_excuses_a_difference() -> None:
+    values = dict.fromkeys(range(8), 0.5) | {8: 0.6}
+    assert list(outliers(values, noise=0.01)) == [8]
+    assert outliers(values, noise=0.05) == {}
+    assert outliers(values, apart=0.2) == {}
+
+
+def test_only_those_at_the_same_place_are_peers() -> None:
+    places = {rank: {"dp": rank // 4, "pp": rank % 4} for rank in range(32)}
+    # Stages differ in work, which blames nobody; rank 9 differs from its own stage.
+    values = {rank: float(rank % 4) for rank in places} | {9: 1.5}
+    found = outliers_among_peers(values, peers_of(places), side="high", noise=0.01)
+    assert list(found) == [9]
+    assert found[9].median == 1.0
+    assert outliers_among_peers(values, {}, side="high", z=3, noise=0.01) == {}
+
+
+def test_shards_of_one_layer_are_peers_where_copies_are_few_and_stages_never_are() -> None:
+    two_copies = {rank: {"dp": rank // 8, "pp": rank // 4 % 2, "tp": rank % 4} for rank in range(16)}
+    groups = peers_of(two_copies)
+    assert {rank for rank in groups if groups[rank] == groups[0]} == {0, 1, 2, 3, 8, 9, 10, 11}
+    four_copies = {rank: {"dp": rank // 4, "tp": rank % 4} for rank in range(16)}
+    assert {rank for rank, group in peers_of(four_copies).items() if group == peers_of(four_copies)[1]} == {1, 5, 9, 13}
+    assert peers_of({}) == {}
+
+
+def test_in_each_group_nobody_is_blamed_when_a_third_would_be() -> None:
+    values = {rank: 2.0 if rank in (0, 4, 5, 8) else 1.0 for rank in range(12)} | {13: NAN}
+    assert sorted(outliers_among_peers(values, {rank: rank // 4 for rank in values}, noise=0.01)) == [0, 8]
+    assert outliers_among_peers({0: 1.0, 1: 9.0}, {}) == {}
 
 
 def test_an_unknown_side_is_refused() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cordee.client.layout import layout, place
     from cordee.client.log import log
+    from cordee.client.observe import observe
     from cordee.client.stopping import stopping
     from cordee.systems.checkpoints.node.save import checkpointer
     from cordee.systems.data.node.read.dataset import dataset
@@ -15,7 +16,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "checkpointer", "dataset", "layout", "load", "log", "open_run", "place", "stopping"]
+__all__ = [
+    "__version__",
+    "checkpointer",
+    "dataset",
+    "layout",
+    "load",
+    "log",
+    "observe",
+    "open_run",
+    "place",
+    "stopping",
+]
 
 _HOMES = {
     "checkpointer": "cordee.systems.checkpoints.node.save",
@@ -23,6 +35,7 @@ _HOMES = {
     "layout": "cordee.client.layout",
     "load": "cordee.systems.scan.node.load",
     "log": "cordee.client.log",
+    "observe": "cordee.client.observe",
     "open_run": "cordee.telemetry.store.reader",
     "place": "cordee.client.layout",
     "stopping": "cordee.client.stopping",

@@ -73,6 +73,7 @@ GOLDEN = {
                 messages.Gather("hang-1", 2, 15.0),
                 {"t": "gather", "id": "hang-1", "attempt": 2, "deadline_s": 15.0},
             ),
+            (messages.Observe(2, True), {"t": "observe", "attempt": 2, "wanted": True}),
             (
                 messages.Shell("shell-1", ("ls", "-l"), None, 24, 80),
                 {"t": "shell", "id": "shell-1", "argv": ["ls", "-l"], "term": None, "rows": 24, "columns": 80},
@@ -174,6 +175,15 @@ GOLDEN = {
                         messages.RankStand(5, 7, 7, None, False, ""),
                     ),
                     findings=(messages.NodeFinding("hardware-io error sda", 101, False, {"text": "I/O error"}),),
+                    digests=(
+                        messages.RankDigest(
+                            *(4, 10.0, 12),
+                            *(messages.KindTimes(7.5, 75, 0.8, 4.25), messages.KindTimes(0.5, 5, 0.1, 0.05)),
+                            *(messages.KindTimes(1.5, 15, 0.3, 0.25), messages.KindTimes(0, 0, 0, 0)),
+                            *(0.25, 0.5, 3, 0.125),
+                        ),
+                    ),
+                    links=(messages.SlowLink("10.0.0.2", 65536, 7),),
                 ),
                 {
                     "t": "telemetry",
@@ -206,6 +216,14 @@ GOLDEN = {
                     "troubles": ["no room"],
                     "stands": [[4, 65.5, 60.0, 1.25, True, "silent"], [5, 7, 7, None, False, ""]],
                     "findings": [["hardware-io error sda", 101, False, {"text": "I/O error"}]],
+                    "digests": [
+                        [
+                            *(4, 10.0, 12),
+                            *([7.5, 75, 0.8, 4.25], [0.5, 5, 0.1, 0.05], [1.5, 15, 0.3, 0.25], [0, 0, 0, 0]),
+                            *(0.25, 0.5, 3, 0.125),
+                        ]
+                    ],
+                    "links": [["10.0.0.2", 65536, 7]],
                 },
             ),
             (

@@ -1,4 +1,5 @@
-"""A thread in each rank that shows its agent, once a second, whether and where the rank goes on.
+"""A thread in each rank that shows its agent, once a second, whether and where the rank goes on; where that is wanted, also what
+it does with its time, for which it looks five times a second.
 
 It is started after `torch` was imported, in scripts that know nothing of it, and costs some tens of microseconds a second. It
 never raises into the script, keeps no process alive, and holds nothing that others wait for.
@@ -15,6 +16,7 @@ import threading
 import time
 from typing import Any, Callable, Iterator, Optional
 
+from cordee.client.time_watch import TimeWatch
 from cordee.wire.pulse import DUMP, FOLDER, STACKS, SUFFIX, GroupProgress, PulseWriter
 
 _EVERY_S = 1.0
@@ -81,6 +83,7 @@ class _PulseThread:
     def __init__(self, folder: str) -> None:
         elastic = "TORCHELASTIC_RUN_ID" in os.environ and "TORCHELASTIC_RESTART_COUNT" in os.environ
         self._pulse = PulseWriter(folder, os.environ.get("CORDEE_ATTEMPT", "0"), elastic)
+        self._times = TimeWatch(self._pulse, lambda: _optimizer_steps)
         self._stem = self._pulse.path[: -len(SUFFIX)]
         self._moves, self._stood = 0, 0
         self._main = threading.main_thread().ident
@@ -94,7 +97,10 @@ class _PulseThread:
         while not self._over:
             with self._in_torch:
                 self._beat()
-            time.sleep(_EVERY_S)
+            until = time.monotonic() + _EVERY_S
+            while not self._over and self._times.wanted() and time.monotonic() < until:
+                self._times.look()
+            time.sleep(max(0.0, until - time.monotonic()))
 
     def _end(self) -> None:
         """Ask torch for nothing more: a thread that comes back from C++ into an interpreter that is ending aborts the process."""
@@ -107,6 +113,7 @@ class _PulseThread:
             self._stood, self._moves = stands, self._moves + 1
         groups = list(_guarded(_groups, []))
         self._pulse.beat(time.monotonic_ns(), _rank(), _optimizer_steps, self._moves, groups)
+        self._times.beat(_distributed())
         asked = self._pulse.asked
         if asked != self._dumped:
             self._dumped = asked

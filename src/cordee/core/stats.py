@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, NamedTuple, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Hashable, Iterable, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,6 +14,9 @@ K = TypeVar("K")
 MAD_TO_SIGMA = 1.4826
 _MEAN_TO_SIGMA = 1.2533
 _BELONGS_TO_ALL_RATIO = 0.3
+# Coordinates in which ranks may differ and still do the same work: copies of the model, and shards of one layer.
+_SAME_DATA = frozenset({"dp", "ddp", "fsdp", "dp_shard", "dp_replicate", "edp"})
+_SAME_LAYERS = _SAME_DATA | {"tp", "sp"}
 
 
 class Outlier(NamedTuple):
@@ -93,17 +96,17 @@ def centre_and_spread(values: np.ndarray) -> tuple[float, float]:
     return centre, MAD_TO_SIGMA * float(np.median(np.abs(values - centre)))
 
 
-def robust_z(values: Sequence[float], floor_ratio: float = 0.01) -> list[float]:
+def robust_z(values: Sequence[float], floor_ratio: float = 0.01, noise: float = 0.0) -> list[float]:
     """Return how many robust standard deviations each value lies above the median; NaN stays NaN.
 
-    The deviation is estimated from the MAD and is at least `floor_ratio` of the median, so that noise far below what
-    matters is not blown up; where both are zero (most values are zero) the mean absolute deviation takes their place.
+    The deviation is estimated from the MAD and is at least `floor_ratio` of the median, and at least `noise`, so that noise far
+    below what matters is not blown up; where all are zero (most values are zero) the mean absolute deviation takes their place.
     """
     present = [value for value in values if value == value]
     if not present:
         return [float("nan")] * len(values)
     centre = median(present)
-    spread = max(MAD_TO_SIGMA * mad(present), floor_ratio * abs(centre))
+    spread = max(MAD_TO_SIGMA * mad(present), floor_ratio * abs(centre), noise)
     if spread == 0:
         spread = _MEAN_TO_SIGMA * sum(abs(value - centre) for value in present) / len(present)
     return [(value - centre) / spread if spread > 0 else value * 0.0 for value in values]
@@ -116,6 +119,8 @@ def outliers(
     ratio: float = 0.1,
     side: str = "both",
     least: int = 4,
+    noise: float = 0.0,
+    apart: float = 0.0,
 ) -> dict[K, Outlier]:
     """Return the values that differ from their peers both in deviations and in size.
 
@@ -128,6 +133,8 @@ def outliers(
         ratio: and at least this share of the median away from it.
         side: `high`, `low` or `both`.
         least: fewest values that allow a comparison.
+        noise: the standard deviation that each value has by itself, where that is known.
+        apart: and at least so far away from the median.
 
     Raises:
         ValueError: `side` is none of these.
@@ -139,10 +146,50 @@ def outliers(
         return {}
     centre = median(present.values())
     found = {}
-    scores = robust_z(list(present.values()))
+    scores = robust_z(list(present.values()), noise=noise)
     for index, (key, value) in enumerate(present.items()):
         score = scores[index]
         wanted = side == "both" or (score > 0) == (side == "high")
-        if wanted and abs(score) >= z and abs(value - centre) >= ratio * abs(centre):
+        if wanted and abs(score) >= z and abs(value - centre) >= max(ratio * abs(centre), apart):
             found[key] = Outlier(value, centre, score, value / centre if centre else float("nan"))
-    return found if len(found) <= _BELONGS_TO_ALL_RATIO * len(present) else {}
+    return {} if belongs_to_all(len(found), len(present)) else found
+
+
+def belongs_to_all(found: int, among: int) -> bool:
+    """Return whether so many differ that nobody is to be blamed: the reference is wrong then."""
+    return found > _BELONGS_TO_ALL_RATIO * among
+
+
+def peers_of(places: Mapping[K, Mapping[str, int]], least: int = 4) -> dict[K, Hashable]:
+    """Return the group of equals that each member belongs to: those that stand at the same place, so that their work is the same.
+
+    Ranks that differ in data parallelism alone do the same. Where they are fewer than `least`, those of all tensor-parallel
+    coordinates are taken together, which share the work of a layer equally; stages of a pipeline and experts are never mixed.
+    Members without a place are one group.
+
+    Args:
+        places: coordinates by name (`dp`, `tp`, `pp`, ...).
+    """
+    for alike in (_SAME_DATA, _SAME_LAYERS):
+        groups = {
+            key: tuple(sorted(pair for pair in place.items() if pair[0] not in alike)) for key, place in places.items()
+        }
+        sizes: dict[Hashable, int] = {}
+        for group in groups.values():
+            sizes[group] = sizes.get(group, 0) + 1
+        if all(size >= least for size in sizes.values()):
+            break
+    return dict(groups)
+
+
+def outliers_among_peers(
+    values: Mapping[K, float], group_of: Mapping[K, Hashable], *, least: int = 4, **rule: Any
+) -> dict[K, Outlier]:
+    """Return the values that differ from those of their own group: see `outliers`; whoever has no group is in that of `None`."""
+    groups: dict[Hashable, dict[K, float]] = {}
+    for key, value in values.items():
+        groups.setdefault(group_of.get(key), {})[key] = value
+    found: dict[K, Outlier] = {}
+    for members in groups.values():
+        found.update(outliers(members, least=least, **rule))
+    return found

@@ -202,6 +202,15 @@ class ScanTable(Document):
     """Names that pickles may look up, as `module.name` or `module.*`, besides those that are known to be harmless."""
 
 
+class ObserveTable(Document):
+    """`[observe]`: what is looked at while ranks train, beside hangs."""
+
+    stragglers: bool = True
+    """Whether it is found out which ranks and nodes the others wait for."""
+    stragglers_action: Literal["report", "replace"] = "report"
+    """What is done about them: a finding is written, or spare nodes also take their place at the next restart."""
+
+
 class SamplingTable(Document):
     """`[sampling]`: how often nodes and ranks are measured, and by what GPUs are."""
 
@@ -328,6 +337,8 @@ class Job(Document):
     """What is done when no rank goes on."""
     scan: ScanTable = ScanTable.model_construct()
     """Poisoned models and checkpoints: what is done about them."""
+    observe: ObserveTable = ObserveTable.model_construct()
+    """What is looked at while ranks train."""
     metrics: MetricsTable = MetricsTable.model_construct()
     """What is recorded beside `cordee.log`."""
     timeouts: TimeoutsTable = TimeoutsTable.model_construct()

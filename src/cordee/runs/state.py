@@ -58,7 +58,9 @@ class SegmentState:
 
 @dataclass
 class NodeState:
-    """What is known of one node: `verdict` is healthy, suspect, bad or unknown; `role` is active, spare, excluded or lost."""
+    """What is known of one node: `verdict` is healthy, suspect, bad or unknown; `role` is active, spare, excluded or lost;
+    `suspected` says why another node is to take its place at the next restart.
+    """
 
     node: str
     verdict: str = "unknown"
@@ -67,6 +69,7 @@ class NodeState:
     ranks: list[int] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
     reason: str = ""
+    suspected: str = ""
 
 
 @dataclass
@@ -352,6 +355,10 @@ def _node_verdict(state: RunState, event: dict[str, Any], at: float) -> None:
         node.reason = f"{called(against[0])}: {against[0].get('evidence', '')}"
 
 
+def _node_suspected(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.node(event["node"]).suspected = event.get("reason", "")
+
+
 def _nodes_chosen(state: RunState, event: dict[str, Any], at: float) -> None:
     for role, names in (("active", event["nodes"]), ("spare", event["spares"]), ("excluded", event["excluded"])):
         for name in names:
@@ -483,6 +490,7 @@ _HANDLERS: dict[str, Callable[[RunState, dict[str, Any], float], None]] = {
     "node_verdict": _node_verdict,
     "vetting_verdict": _vetting_verdict,
     "nodes_chosen": _nodes_chosen,
+    "node_suspected": _node_suspected,
     "setup_started": _setup_started,
     "attempt_started": _attempt_started,
     "rank_started": _rank_started,

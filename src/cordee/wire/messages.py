@@ -122,6 +122,71 @@ class RankStand(NamedTuple):
     why: str
 
 
+class KindTimes(NamedTuple):
+    """How long a rank was at one kind of work in a window.
+
+    Attributes:
+        seconds: in all.
+        looks: how often it was seen at it.
+        longest_s: its longest stay at it without a break, which may have begun before the window.
+        squares: the sum of the squares of its stays, in seconds squared: many short ones make less than one long one.
+    """
+
+    seconds: float
+    looks: int
+    longest_s: float
+    squares: float
+
+
+class RankDigest(NamedTuple):
+    """What one rank did in a window of some seconds; what of it is in none of the four kinds, nor unseen, is not known.
+
+    Attributes:
+        rank: the global rank.
+        window_s: the time that was looked at; kinds and unseen time are parts of it.
+        steps: of all optimizers.
+        compute, data, communication, saving: its time by kinds; what it waited for a processor is in the kind that it was at.
+        delayed_s: for how long its main thread could have run and had no processor; parts of the kinds too.
+        unseen_s: for how long the whole process did not run, stopped by a signal for example.
+        faults: page faults for which something was read from a disk.
+        throttled_s: for how long its control group had used up its share of processors; 0 where nothing says so.
+    """
+
+    rank: int
+    window_s: float
+    steps: int
+    compute: KindTimes
+    data: KindTimes
+    communication: KindTimes
+    saving: KindTimes
+    delayed_s: float
+    unseen_s: float
+    faults: int
+    throttled_s: float
+
+
+class SlowLink(NamedTuple):
+    """A peer for which data waits on a node, in a window.
+
+    Attributes:
+        address: of the peer.
+        queued_bytes: what ranks have written to it and it has not acknowledged, the most that was seen at once.
+        retransmits: segments that were sent again.
+    """
+
+    address: str
+    queued_bytes: int
+    retransmits: int
+
+
+class RankPlace(NamedTuple):
+    """Where a rank says that it stands in the training's parallelism: its index by dimension."""
+
+    attempt: int
+    rank: int
+    place: dict[str, Any]
+
+
 class NodeFinding(NamedTuple):
     """What a system's part on a node has found, told along until the agent ends.
 
@@ -289,6 +354,13 @@ class Gather(NamedTuple):
     deadline_s: float
 
 
+class Observe(NamedTuple):
+    """Have the ranks of an attempt looked at, or no longer, for what they do with their time; told in `Telemetry`."""
+
+    attempt: int
+    wanted: bool
+
+
 class Shell(NamedTuple):
     """Open a shell, or run a command, on a terminal; answered by `ShellOutput` and `ShellExit`."""
 
@@ -419,7 +491,11 @@ class StopAnswers(NamedTuple):
 
 
 class Telemetry(NamedTuple):
-    """What was measured and logged is in the body; `sequence` where that is kept until `Ack`. What is None is not told."""
+    """What was measured and logged is in the body; `sequence` where that is kept until `Ack`. What is None is not told.
+
+    `digests` and `links` hold the windows that have ended since they were told last, the older ones first; no digests: nobody
+    looks at what ranks do with their time.
+    """
 
     sequence: Optional[int]
     steps: tuple[RankStep, ...]
@@ -436,6 +512,9 @@ class Telemetry(NamedTuple):
     troubles: tuple[str, ...] = ()
     stands: Optional[tuple[RankStand, ...]] = None
     findings: tuple[NodeFinding, ...] = ()
+    digests: Optional[tuple[RankDigest, ...]] = None
+    links: tuple[SlowLink, ...] = ()
+    places: tuple[RankPlace, ...] = ()
 
 
 class Gathered(NamedTuple):
@@ -480,7 +559,7 @@ class ClientShell(NamedTuple):
 
 FromSupervisor = Union[
     Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, Ranks, Stop, Signal, StopRequest, StopAt,
-    Gather, Shell, ShellInput, ShellResize,
+    Gather, Observe, Shell, ShellInput, ShellResize,
 ]  # fmt: skip
 FromAgent = Union[
     Hello, Alive, Cleared, ContainerDone, ContainerLost, SetupDone, ChecksOutput, ChecksDone, FreePorts, Time,
@@ -510,6 +589,14 @@ _STAND = row(
     *(INTEGER, NUMBER, NUMBER, or_none(NUMBER), TRUTH, TEXT),
 )
 _FOUND = row(NodeFinding, "[cause, level, shared, finding]", TEXT, INTEGER, TRUTH, OBJECT)
+_KIND = row(KindTimes, "[seconds, looks, longest_s, squares]", NUMBER, INTEGER, NUMBER, NUMBER)
+_DIGEST = row(
+    RankDigest,
+    "[rank, window_s, steps, four kinds of time, delayed_s, unseen_s, faults, throttled_s]",
+    *(INTEGER, NUMBER, INTEGER, _KIND, _KIND, _KIND, _KIND, NUMBER, NUMBER, INTEGER, NUMBER),
+)
+_LINK = row(SlowLink, "[address, queued_bytes, retransmits]", TEXT, INTEGER, INTEGER)
+_PLACE = row(RankPlace, "[attempt, rank, place]", INTEGER, INTEGER, OBJECT)
 _FORMS = {
     **FORMS,
     "Slots": row(
@@ -522,6 +609,9 @@ _FORMS = {
     "tuple[CappedValues, ...]": each(_CAPPED, "a list of [rank, values]"),
     "Optional[tuple[RankStand, ...]]": or_none(each(_STAND, "a list of ranks that stand")),
     "tuple[NodeFinding, ...]": each(_FOUND, "a list of findings"),
+    "Optional[tuple[RankDigest, ...]]": or_none(each(_DIGEST, "a list of what ranks did in a window")),
+    "tuple[SlowLink, ...]": each(_LINK, "a list of [address, queued_bytes, retransmits]"),
+    "tuple[RankPlace, ...]": each(_PLACE, "a list of [attempt, rank, place]"),
     "Optional[LogFile]": or_none(row(LogFile, "[name, bytes]", TEXT, INTEGER)),
 }
 _FORMS["tuple[DataSave, ...]"] = each(
@@ -559,6 +649,7 @@ FROM_SUPERVISOR: Kinds[FromSupervisor] = Kinds(
     stop_request=StopRequest,
     stop_at=StopAt,
     gather=Gather,
+    observe=Observe,
     shell=Shell,
     shell_input=ShellInput,
     shell_resize=ShellResize,

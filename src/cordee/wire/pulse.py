@@ -1,7 +1,8 @@
 """What a rank's interpreter shows of itself, once a second, in a small memory-mapped file that its agent reads.
 
 The rank writes its words, each as one aligned 64-bit store, and a table of its process groups between two increments of a
-sequence word; the agent writes one word, by which it asks for the Flight Recorder's dump. A reader trusts nothing in it.
+sequence word; the agent writes two words: by one it asks for the Flight Recorder's dump, by the other it has the rank's time
+looked at, which is told as sums that only grow. A reader trusts nothing in it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ MOST_GROUPS = 64
 # Words, as indices of 64-bit words; the agent's one shares no cache line with the rank's.
 _MAGIC, _VERSION, _PID, _RANK, _SIGNAL, _FLAGS = range(6)
 _BEATS, _BEAT_NS, _OPTIMIZER_STEPS, _MOVES, _DUMPED, _SEQUENCE, _TABLE_BYTES, _TABLE_CRC = range(8, 16)
-_ASKED = 24
+_ASKED, _WANTED = 24, 25
+_WINDOW, _LOOKED_NS, _DELAYED_NS, _UNSEEN_NS, _FAULTS = range(32, 37)
+_KINDS, _PER_KIND = 40, 4
 _TABLE = 512
+KINDS = ("compute", "data", "communication", "saving")
 _WORD = struct.Struct("<Q")
 _ELASTIC = 1
 _TRIES = 5
@@ -40,6 +44,33 @@ class GroupProgress(NamedTuple):
     completed: int
 
 
+class KindSums(NamedTuple):
+    """How long a rank has been at one kind of work; `longest_ns` is that of the window, the others are of its life."""
+
+    ns: int = 0
+    looks: int = 0
+    longest_ns: int = 0
+    squares_ms2: int = 0
+
+
+class TimeSums(NamedTuple):
+    """What a rank has done with its time while it was looked at; see `cordee.wire.messages.RankDigest`.
+
+    Attributes:
+        window: the number that the agent wrote last and the rank has seen; 0: it looks no more.
+        looked_ns: the time that was looked at.
+        delayed_ns, unseen_ns, faults: as a digest has them.
+        kinds: the sums of each of `KINDS`.
+    """
+
+    window: int = 0
+    looked_ns: int = 0
+    delayed_ns: int = 0
+    unseen_ns: int = 0
+    faults: int = 0
+    kinds: tuple[KindSums, ...] = (KindSums(),) * len(KINDS)
+
+
 class Pulse(NamedTuple):
     """What one process of a rank showed last.
 
@@ -52,6 +83,7 @@ class Pulse(NamedTuple):
         optimizer_steps: of all optimizers.
         moves: how often its main thread stood elsewhere than the time before.
         dumped: the last number by which it was asked for a dump and has written one.
+        times: what it has done with its time.
     """
 
     pid: int
@@ -64,6 +96,7 @@ class Pulse(NamedTuple):
     moves: int
     dumped: int
     groups: tuple[GroupProgress, ...]
+    times: TimeSums = TimeSums()
 
 
 class PulseWriter:
@@ -106,6 +139,21 @@ class PulseWriter:
     def asked(self) -> int:
         """The number of the dump that the agent asks for; 0 before the first."""
         return self._words[_ASKED]
+
+    @property
+    def wanted(self) -> int:
+        """The number of the window for which the agent wants this rank's time looked at; 0: it does not."""
+        return self._words[_WANTED]
+
+    def spent(self, times: TimeSums, optimizer_steps: int) -> None:
+        """Show what the rank has done with its time until now."""
+        words = self._words
+        for at, sums in enumerate(times.kinds):
+            first = _KINDS + at * _PER_KIND
+            words[first], words[first + 1], words[first + 2], words[first + 3] = sums
+        words[_LOOKED_NS], words[_DELAYED_NS], words[_UNSEEN_NS], words[_FAULTS] = times[1:5]
+        words[_OPTIMIZER_STEPS] = optimizer_steps
+        words[_WINDOW] = times.window
 
     def answers_to(self, number: int) -> None:
         """Say by which signal this process writes its stacks."""
@@ -166,6 +214,7 @@ class PulseReader:
                 *(words[_PID], words[_RANK], words[_SIGNAL], flags, words[_BEATS], words[_BEAT_NS]),
                 *(words[_OPTIMIZER_STEPS], words[_MOVES], words[_DUMPED]),
                 _read_groups(table) if is_whole else (),
+                _read_times(words),
             )
             if is_whole:
                 break
@@ -173,8 +222,15 @@ class PulseReader:
 
     def ask(self, number: int) -> None:
         """Ask for the Flight Recorder's dump."""
+        self._put(_ASKED, number)
+
+    def want(self, window: int) -> None:
+        """Have the rank's time looked at; another number than before begins another window, 0 ends it."""
+        self._put(_WANTED, window)
+
+    def _put(self, word: int, number: int) -> None:
         try:
-            os.pwrite(self._descriptor, _WORD.pack(number), _ASKED * _WORD.size)
+            os.pwrite(self._descriptor, _WORD.pack(number), word * _WORD.size)
         except OSError:
             return
 
@@ -185,6 +241,13 @@ class PulseReader:
         except OSError:
             return None
         return memoryview(content).cast("Q") if len(content) == PULSE_BYTES else None
+
+
+def _read_times(words: memoryview) -> TimeSums:
+    firsts = range(_KINDS, _KINDS + _PER_KIND * len(KINDS), _PER_KIND)
+    kinds = tuple(KindSums(*words[first : first + _PER_KIND]) for first in firsts)
+    window, looked_ns, delayed_ns, unseen_ns, faults = words[_WINDOW : _FAULTS + 1]
+    return TimeSums(window, looked_ns, delayed_ns, unseen_ns, faults, kinds)
 
 
 def _read_groups(table: bytes) -> tuple[GroupProgress, ...]:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cordee.control.agent import companions as port
-from cordee.control.agent.companions import Companion, CompanionHost, Companions
+from cordee.control.agent.companions import Companion, CompanionHost, Companions, TimeSpent
 from cordee.control.agent.troubles import NodeTroubles
 from cordee.testing.runs.watched_ranks import RecordingUplink, plan_for
-from cordee.wire.messages import Gather, NodeFinding, RankStand, StopAt
+from cordee.wire.messages import Gather, KindTimes, NodeFinding, RankDigest, RankStand, SlowLink, StopAt
 
 HERE = f"{__name__}:"
 
@@ -43,6 +43,23 @@ class Looking(Companion):
 
     def stands(self) -> tuple[RankStand, ...]:
         return (RankStand(self.host.pids()[4], float(self.looks), 0.0, None, False, ""),)
+
+
+DIGEST = RankDigest(4, 10.0, 3, *[KindTimes(2.0, 20, 0.5, 1.0)] * 4, 0.0, 2.0, 0, 0.0)
+LINK = SlowLink("10.0.0.2", 100, 3)
+
+
+class Measuring(Companion):
+    def spent(self) -> TimeSpent:
+        return TimeSpent((DIGEST,), (LINK,))
+
+
+def test_what_ranks_did_is_not_told_where_nobody_looks(tmp_path: Path):
+    plan = plan_for(tmp_path)
+    without = Companions(plan._replace(node_parts={"companion/a": f"{HERE}OfOld"}), "n")
+    assert without.spent() == TimeSpent(None, ())
+    parts = {"companion/a": f"{HERE}OfOld", "companion/b": f"{HERE}Measuring"}
+    assert Companions(plan._replace(node_parts=parts), "n").spent() == TimeSpent((DIGEST,), (LINK,))
 
 
 def test_all_are_lent_the_same_and_one_that_fails_keeps_no_other_from_looking(tmp_path: Path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from cordee.control.agent.companions import TimeSpent
 from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.ranks import channels
 from cordee.control.agent.ranks.data_positions import DataPositions
@@ -23,7 +24,7 @@ from cordee.telemetry.node.blocklog import (
 )
 from cordee.wire.channel import ChannelWriter
 from cordee.wire.connection import MAX_FRAME_BYTES
-from cordee.wire.messages import RankStand
+from cordee.wire.messages import KindTimes, RankDigest, RankStand, SlowLink
 
 SAMPLING = RunSampling(1.0)
 METRICS = [{"name": "gpu_sm_ratio", "unit": "ratio", "source": "x"}]
@@ -37,6 +38,7 @@ class NoChannels:
     capped_values: tuple = ()
     unread_bytes = 0
     damaged: tuple = ()
+    places: tuple = ()
 
     def read(self):
         return b"", {}, {}
@@ -124,6 +126,25 @@ def test_full_rings_of_many_ranks_arrive_whole_in_messages_that_the_wire_takes(t
     assert sorted(record["dropped"] for record in stored)[-9:] == [1] * 9  # each ring was filled until it refused
     node.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_ranks_did_is_told_once_and_not_again_with_what_was_kept():
+    digest = RankDigest(3, 10.0, 3, *[KindTimes(2.0, 20, 0.5, 1.0)] * 4, 0.0, 2.0, 0, 0.0)
+    windows = [TimeSpent((digest,), (SlowLink("10.0.0.2", 100, 3),))]
+    about = NodeTasks().samplers("n", dict, SAMPLING, 1)
+    spent = lambda: windows.pop() if windows else TimeSpent(())  # noqa: E731
+    telemetry = NodeTelemetry("n", NoChannels(), dict, SAMPLING, about, spent=spent)
+    supervisor, another = Supervisor(), Supervisor()
+    telemetry.send(supervisor.send)
+    assert windows, "nothing is taken while nobody is there"
+    telemetry.resend(supervisor.send)
+    telemetry.add(b"".join(of_gpus(1.0)))
+    telemetry.send(supervisor.send)
+    telemetry.send(supervisor.send)
+    told = [(message.digests, message.links) for message, _ in supervisor.messages[-2:]]
+    assert told == [((digest,), (SlowLink("10.0.0.2", 100, 3),)), ((), ())]
+    telemetry.resend(another.send)
+    assert [message.digests for message, _ in another.messages] == [None, None]
 
 
 def test_ranks_that_stand_are_told_as_they_are_at_the_moment_and_not_again_with_what_was_kept():

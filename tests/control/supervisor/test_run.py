@@ -29,12 +29,14 @@ from cordee.control.supervisor.decisions.vocabulary import (
     LearnFate,
     NewAttempt,
     NodePrepared,
+    NodeSuspected,
     NotCome,
     Order,
     Ordered,
     Over,
     Passed,
     PortsFound,
+    Prepare,
     Preparing,
     RankNews,
     SayTraining,
@@ -42,6 +44,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     TimeIsNear,
     TrainingEnded,
     TrainingSaid,
+    VetAgain,
     Write,
 )
 from cordee.runs.checkpoint import Checkpoint
@@ -253,6 +256,49 @@ def test_losses_are_followed_by_growing_pauses_and_a_spare_takes_the_place(led):
     assert written(led.does(TrainingEnded(None)))[-1] == "restart_scheduled"
     chosen = led.does(Concluded(None))
     assert chosen[0].fields["nodes"] == ["a", "c"]
+
+
+def test_a_spare_takes_the_place_of_a_suspected_node_which_is_vetted_again_and_used_only_without_another(led):
+    led.trains()
+    suspected = NodeSuspected("b", "rank 1 is slow")
+    assert written(led.nodes.decide(suspected)) == ["node_suspected"]
+    assert led.nodes.decide(suspected) == []
+    led.fails()
+    commands = led.does(TrainingEnded(None))
+    assert VetAgain() in commands
+    assert led.nodes.decide(VetAgain()) == [Prepare("b", "it is vetted again", again=True)]
+    led.does(Preparing(True))
+    assert led.at(30.0) == []  # it is waited for
+    led.nodes.decide(NodePrepared("b", 1, "healthy", []))
+    assert Conclude() in led.does(Preparing(False))
+    assert led.nodes.decide(VetAgain()) == []  # once
+    chosen = led.does(Concluded(None))
+    assert chosen[0] == Write("nodes_chosen", {"nodes": ["a", "c"], "spares": ["b"], "excluded": []})
+    led.trains()
+    assert led.leaves("c") == []
+    led.rank_ends(0, code=None, signal="SIGKILL", reason="stopped")
+    led.at(50.0)
+    led.does(TrainingEnded(None))
+    led.at(200.0)
+    chosen = led.does(Concluded(None))
+    assert chosen[0].fields["nodes"] == ["a", "b"]
+
+
+def test_a_node_that_is_suspected_no_longer_stays(led):
+    led.trains()
+    led.nodes.decide(NodeSuspected("b", "rank 1 is slow"))
+    assert written(led.nodes.decide(NodeSuspected("b", ""))) == ["node_suspected"]
+    led.fails()
+    led.does(TrainingEnded(None))
+    assert led.nodes.decide(VetAgain()) == []
+    assert led.does(Concluded(None))[0].fields["nodes"] == ["a", "b"]
+
+
+def test_what_an_earlier_supervisor_was_told_of_nodes_still_counts():
+    led = Led()
+    led.nodes.suspected_before({"a": "rank 0 is slow", "b": "", "gone": "rank 9 is slow"})
+    chosen = led.chooses()
+    assert next(one for one in chosen if isinstance(one, Write)).fields["nodes"] == ["b", "c"]
 
 
 def test_without_a_spare_the_segment_ends_when_nobody_comes_back(led):

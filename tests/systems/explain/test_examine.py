@@ -1,4 +1,4 @@
-"""`[hang]` of a job document: what the plan says of it, and what is wrong with it."""
+"""`[hang]` and `[observe]` of a job document: what the plan says of them, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def planned(folder: Path, more: str):
     loaded = load_job(folder)
     plan, findings = make_plan(loaded, run_id="a-1", run_folder=folder / "runs")
     return plan.document()["steps"][0]["systems"].get("explain"), [
-        one for one in findings if one.rule.startswith("hang")
+        one for one in findings if one.rule.startswith(("hang", "stragglers"))
     ]
 
 
@@ -31,6 +31,14 @@ def test_what_it_says_is_in_the_plan(tmp_path):
     part, findings = planned(tmp_path, '[hang]\nafter = "5min"\naction = "restart"\n')
     assert part == {"enabled": True, "after_s": 300.0, "action": "restart"}
     assert findings == []
+    assert planned(tmp_path, "[observe]\nstragglers = false\n") == (
+        {"stragglers": False, "stragglers_action": "report"},
+        [],
+    )
+    assert planned(tmp_path, 'spare_nodes = 1\n[observe]\nstragglers_action = "replace"\n') == (
+        {"stragglers": True, "stragglers_action": "replace"},
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,6 +46,8 @@ def test_what_it_says_is_in_the_plan(tmp_path):
     [
         ('[hang]\naction = "restart"\n[restart]\nretries = 0\n', "hang-no-retries", 6),
         ('[hang]\nafter = "2h"\n', "hang-after-too-long", 6),
+        ('[observe]\nstragglers_action = "replace"\n', "stragglers-not-replaced", 6),
+        ('[observe]\nstragglers_action = "replace"\nstragglers = false\n', "stragglers-not-replaced", 6),
     ],
 )
 def test_what_has_no_effect_is_said_with_its_line(tmp_path, more, rule, line):
@@ -45,8 +55,20 @@ def test_what_has_no_effect_is_said_with_its_line(tmp_path, more, rule, line):
     assert (finding.rule, finding.severity, finding.line) == (rule, "warn", line)
 
 
-@pytest.mark.parametrize("wrong", ['after = "2s"', 'after = "soon"', 'action = "kill"', "enabled = 3", "patience = 1"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '[hang]\nafter = "2s"',
+        '[hang]\nafter = "soon"',
+        '[hang]\naction = "kill"',
+        "[hang]\nenabled = 3",
+        "[hang]\npatience = 1",
+        '[observe]\nstragglers = "yes"',
+        '[observe]\nstragglers_action = "restart"',
+        "[observe]\nhangs = true",
+    ],
+)
 def test_what_it_cannot_say_is_refused_with_its_line(tmp_path, wrong):
     with pytest.raises(DocumentError) as caught:
-        planned(tmp_path, f"[hang]\n{wrong}\n")
+        planned(tmp_path, f"{wrong}\n")
     assert "6" in str(caught.value)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.wire.pulse import PULSE_BYTES, GroupProgress, PulseReader, PulseWriter
+from cordee.wire.pulse import PULSE_BYTES, GroupProgress, KindSums, PulseReader, PulseWriter, TimeSums
 
 GROUPS = [GroupProgress("0", 8, 12, 11), GroupProgress("tp", 2, 5, -1)]
 # Where words lie, in bytes: the number of changes of the table, its length, its checksum, and the table.
@@ -45,6 +45,20 @@ def test_a_dump_is_asked_for_and_answered(pulse):
     assert writer.asked == 9
     writer.dumped(9)
     assert reader.read().dumped == 9
+
+
+def test_the_agent_says_for_which_window_it_wants_the_time_and_reads_what_the_rank_did(pulse):
+    writer, reader = pulse
+    assert (writer.wanted, reader.read().times) == (0, TimeSums())
+    reader.want(4)
+    assert writer.wanted == 4
+    kinds = tuple(KindSums(*(10**9 * (at + 1) + place for place in range(4))) for at in range(4))
+    times = TimeSums(4, 10**10, 20, 30, 2**63, kinds)
+    writer.spent(times, 41)
+    assert reader.read().times == times
+    assert (reader.read().groups, reader.read().optimizer_steps, writer.asked) == (tuple(GROUPS), 41, 0)
+    reader.want(0)
+    assert writer.wanted == 0
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_where_it_is_off_nothing_is_started_and_nothing_told(tmp_path: Path, nod
         assert b"CORDEE_PULSE" not in ranks.printed["rank-0"]
         assert b"[]" in ranks.printed["rank-0"]
 
-    watching(tmp_path, node_zip, during, enabled=False)
+    watching(tmp_path, node_zip, during, enabled=False, stragglers=False)
 
 
 def test_an_order_is_done_once_in_a_session_and_again_in_another(tmp_path: Path, node_zip: Path):

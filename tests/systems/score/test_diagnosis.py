@@ -15,10 +15,11 @@ REST = {"graphics": 0.2, "sm": 0.15, "tensor": 0.1, "fp32": 0.0, "fp64": 0.0, "d
 
 
 def job(made, *levels, seconds=60, host=None, **more):
-    """Return a scored trace in which device i has levels[i] all the time, and host values by rank metric."""
+    """Return a scored trace in which device i has levels[i], all the time or second by second, and host values by rank metric."""
     names = levels[0]
     columns = {
-        f"gpu_{name}_ratio": np.tile([of[name] for of in levels], (seconds, 1)).astype(np.float32) for name in names
+        f"gpu_{name}_ratio": np.stack([np.broadcast_to(of[name], seconds) for of in levels], axis=1).astype(np.float32)
+        for name in names
     }
     links = {f"gpu_pcie_{way}_bytes_per_second": 1e8 for way in ("transmit", "receive")}
     more["gpu"] = {**links, **more.get("gpu", {})}
@@ -149,6 +150,27 @@ def test_the_one_slow_rank_is_named_where_the_others_wait_in_communication(made)
     assert found.diagnosis[0].name == "communication"
     assert any("GPU 3 of n0 (rank 3) works at 0.17" in sentence for sentence in found.diagnosis[0].evidence)
     assert "slow-rank" in rules_of(found)
+
+
+def test_a_device_that_is_slow_in_one_part_of_the_time_alone_is_no_straggler(made):
+    wait = {"graphics": 0.99, "sm": 0.2, "tensor": 0.1, "fp32": 0.0, "fp64": 0.0, "dram": 0.05}
+    burst = np.where(np.arange(60) < 15, 0.9, 0.2)
+    found = job(made, *([wait] * 5), {**wait, "sm": burst}, seconds=60)
+    assert "slow-rank" not in rules_of(found)
+    always = job(made, *([wait] * 5), {**wait, "sm": np.full(60, 0.37)}, seconds=60)
+    assert "slow-rank" in rules_of(always)
+    (flag,) = [flag for flag in always.flags if flag.rule == "slow-rank"]
+    assert flag.evidence["ranks"] == [5]
+
+
+def test_devices_at_the_same_place_are_compared(made):
+    wait = {"graphics": 0.99, "sm": 0.2, "tensor": 0.1, "fp32": 0.0, "fp64": 0.0, "dram": 0.05}
+    stages = [{**wait, "sm": 0.2 if at % 2 else 0.6} for at in range(10)]
+    stages[3] = {**wait, "sm": 0.35}
+    places = {str(at): {"place": {"pp": at % 2, "dp": at // 2}, "sizes": {}} for at in range(10)}
+    assert "slow-rank" not in rules_of(job(made, *stages))
+    found = job(made, *stages, facts={"rank": {"n0": {"devices": places}}})
+    assert [flag.evidence["ranks"] for flag in found.flags if flag.rule == "slow-rank"] == [[3]]
 
 
 def test_models_that_differ_are_flagged(made):

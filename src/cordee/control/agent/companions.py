@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Callable, Mapping, NamedTuple, Sequence
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 from cordee.control.agent.orders import Handlers
 from cordee.control.agent.troubles import NodeTroubles, words_of
@@ -14,7 +14,7 @@ from cordee.core.parts import load
 from cordee.machine.gpus.model import Gpu
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.plan import RunPlan
-from cordee.wire.messages import NodeFinding, RankStand
+from cordee.wire.messages import NodeFinding, RankDigest, RankStand, SlowLink
 
 # In `node_parts` of the plan, before the name of a system.
 PORT = "companion/"
@@ -43,6 +43,13 @@ class CompanionHost(NamedTuple):
     uplink: Uplink
 
 
+class TimeSpent(NamedTuple):
+    """What ranks did in windows that have ended, as `Telemetry` has it."""
+
+    digests: Optional[tuple[RankDigest, ...]] = None
+    links: tuple[SlowLink, ...] = ()
+
+
 class Companion:
     """A system's part on one node, made by the agent when it starts. Its methods are called in the agent's loop: none may wait.
 
@@ -68,6 +75,10 @@ class Companion:
     def stands(self) -> tuple[RankStand, ...]:
         """Return which ranks have not gone on for some seconds, as the last look has seen them."""
         return ()
+
+    def spent(self) -> TimeSpent:
+        """Return what ranks did in the windows that have ended since this was called before."""
+        return TimeSpent()
 
     def gpus(
         self, gpus: Sequence[Gpu], ranks: Mapping[str, Sequence[int]], xids: Sequence[tuple[str, int]] = ()
@@ -112,6 +123,13 @@ class Companions:
     def stands(self) -> tuple[RankStand, ...]:
         """Return which ranks have not gone on for some seconds."""
         return tuple(stand for companion in self._all for stand in companion.stands())
+
+    def spent(self) -> TimeSpent:
+        """Return what ranks did in the windows that have ended since this was called before."""
+        told = [companion.spent() for companion in self._all]
+        digests = [one.digests for one in told if one.digests is not None]
+        links = tuple(link for one in told for link in one.links)
+        return TimeSpent(tuple(digest for some in digests for digest in some) if digests else None, links)
 
     def gpus(
         self, gpus: Sequence[Gpu], ranks: Mapping[str, Sequence[int]], xids: Sequence[tuple[str, int]] = ()

@@ -46,8 +46,12 @@ class NodePreparer:
         """Whether a node is being prepared."""
         return False
 
-    def begin(self, node: Node, reason: str = "its agent was replaced") -> None:
-        """Make a node ready whose agent is new, or has lost what had been prepared; an earlier try ends for `reason`."""
+    def begin(self, node: Node, reason: str = "its agent was replaced", again: bool = False) -> None:
+        """Make a node ready whose agent is new, or has lost what had been prepared; an earlier try ends for `reason`.
+
+        Args:
+            again: it is as it was prepared, and only to be judged anew.
+        """
         raise NotImplementedError("a preparer makes nodes ready")
 
     def message(self, node: Node, message: FromAgent, body: bytes) -> None:

@@ -54,6 +54,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Take,
     Terminated,
     TimeIsNear,
+    VetAgain,
 )
 from cordee.control.supervisor.disks.lanes import Lanes
 from cordee.control.supervisor.disks.starting import EXIT_REFUSED, Starting
@@ -124,6 +125,7 @@ class Supervisor:
         self.journal.lane = self.lanes.writing
         self.troubles = SupervisorTroubles(self.journal)
         decided = Nodes(self.place.node_names(), self.epoch, number, timeouts.lost_s)
+        decided.suspected_before({node.node: node.suspected for node in before.nodes})
         self.nodes = decided.by_name
         logs = f"{folder.control}/agent*.log"
         self.run = RunLead(step, timeouts, self.nodes, self.epoch, before.attempt, self.place.chains, logs)
@@ -147,7 +149,8 @@ class Supervisor:
         )
         self.vetting: preparer.NodePreparer = self._part(preparer.PART)(allocation)
         watched = WatchedRun(
-            *(self.plan, folder, self.nodes, self.journal, self.agents.order, lambda: self.run.attempt, self._happened)
+            *(self.plan, folder, self.nodes, self.journal, self.agents.order, lambda: self.run.attempt, self._happened),
+            self.agents.happened,
         )
         self.watchers = Watchers(watched, self.troubles)
         parts = Parts(
@@ -331,6 +334,7 @@ class Supervisor:
             FindFenced: lambda command: gone.look(command.agents),
             NotCome: lambda event: self.agents.happened(event),
             GaveUp: lambda event: self.agents.happened(event),
+            VetAgain: lambda event: self.agents.happened(event),
             NewAttempt: lambda _: self.intake.new_attempt(),
             CloseAttempt: self._close_attempt,
             Over: lambda command: self._over.set_result(command.over),
@@ -362,7 +366,7 @@ class Supervisor:
             self.vetting.message(node, message, body)
 
     def _prepare(self, command: Prepare) -> None:
-        self.vetting.begin(self.nodes[command.node], command.reason)
+        self.vetting.begin(self.nodes[command.node], command.reason, command.again)
         self._happened(Preparing(True))
 
     def _agent_lost(self, lost: AgentLost) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Deque, Mapping, NamedTuple, Optional, Union
 
 from cordee.control.supervisor.decisions.attempt import Attempt
 from cordee.control.supervisor.decisions.nodes import Node
-from cordee.control.supervisor.decisions.vocabulary import HangFound
+from cordee.control.supervisor.decisions.vocabulary import HangFound, NodeSuspected
 from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.core.parts import load
 from cordee.runs.folder import RunFolder
@@ -32,6 +32,7 @@ class WatchedRun(NamedTuple):
         order: gives an agent an order: `order(node, message)`; False where the agent is gone.
         attempt: returns the newest attempt that has begun, None before the first.
         happened: told what is to become of the run.
+        suspect: told which nodes others are to take the place of.
     """
 
     plan: RunPlan
@@ -41,6 +42,7 @@ class WatchedRun(NamedTuple):
     order: Callable[..., bool]
     attempt: Callable[[], Optional[Attempt]]
     happened: Callable[[HangFound], None]
+    suspect: Callable[[NodeSuspected], None]
 
 
 class RunWatcher:

@@ -6,13 +6,14 @@ from cordee.core.registry import Page, System
 
 SYSTEM = System(
     name="explain",
-    tables={"hang": ""},
+    tables={"hang": "", "observe": ""},
     always=True,
     examine="cordee.systems.explain.examine:ExplainExamination",
     node_parts={
         "companion/explain": "cordee.systems.explain.node.companion:StandWatch",
         "companion/explain-hardware": "cordee.systems.explain.node.hardware.watch:HardwareWatch",
         "watcher/explain": "cordee.systems.explain.node.hang.watch:HangWatch",
+        "watcher/explain-slow": "cordee.systems.explain.node.slow.watch:SlowWatch",
     },
     report="cordee.systems.explain.report:SECTIONS",
     routes="cordee.systems.explain.topology.routes:router",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+from cordee.control.agent.companions import TimeSpent
 from cordee.control.agent.ranks.channels import RankChannels
 from cordee.core.clock import unix_s
 from cordee.runs.plan import RunSampling
@@ -51,6 +52,7 @@ class NodeTelemetry:
         about_ranks: returns facts of the global ranks that run.
         troubles: sentences about this node that are told along; there may be more of them later.
         stands, findings: return which ranks have not gone on for some seconds, and what was found, told as it is at the moment.
+        spent: return what ranks did in windows that have ended since it was called before: told once, and lost with its message.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class NodeTelemetry:
         troubles: Sequence[str] = (),
         stands: Callable[[], tuple[RankStand, ...]] = tuple,
         findings: Callable[[], tuple[NodeFinding, ...]] = tuple,
+        spent: Callable[[], TimeSpent] = TimeSpent,
     ) -> None:
         self.connected = False
         self._cadence_s = sampling.interval_s
@@ -81,6 +84,7 @@ class NodeTelemetry:
         self._lost_samples = 0
         self._held_back = False
         self._troubles, self._stands, self._findings = troubles, stands, findings
+        self._spent = spent
 
     def sample(self, attempt: int) -> None:
         """Take one sample of every source."""
@@ -144,15 +148,17 @@ class NodeTelemetry:
             capped_values=tuple(CappedValues(*capped) for capped in self._channels.capped_values),
             data=self._channels.data.news(),
             damaged=tuple(self._channels.damaged),
+            places=tuple(self._channels.places),
             unread_bytes=self._channels.unread_bytes,
             **about,
         )
-        self._channels.damaged = []
+        self._channels.damaged, self._channels.places = [], []
         if kept:
             self._unacknowledged.append(_Kept(message, body, cursors))
             self._unacknowledged_bytes += len(body)
             self._sequence += 1
-        send(message._replace(stands=self._stands(), findings=self._findings()), body)
+        now: dict[str, Any] = {"stands": self._stands(), "findings": self._findings(), **self._spent()._asdict()}
+        send(message._replace(**now), body)
 
     @property
     def _is_full(self) -> bool:

@@ -70,7 +70,7 @@ class Reporting:
         sharing = 1 if apart else self._step.request.nodes
         self._about = RankFacts(channels.folder / "ranks.json")
         samplers = machine.samplers(node, pids, sampling, sharing)
-        told = self._about.facts, troubles.texts, companions.stands, companions.findings
+        told = self._about.facts, troubles.texts, companions.stands, companions.findings, companions.spent
         self._telemetry = NodeTelemetry(node, channels, pids, sampling, samplers, *told)
         path, add = self._about.path, self._telemetry.add
         gpus = companions.gpus

@@ -34,7 +34,7 @@ class NodePool:
         """Return the nodes of the next attempt, or how the run ends because there are too few.
 
         Args:
-            before: those that the last attempt ran on; they are preferred.
+            before: those that the last attempt ran on; they are preferred, but for those in whose place others should be.
         """
         candidates = usable(self._nodes)
         judged = [node for node in self._nodes if node.ready and node.verdict in ("bad", "unknown")]
@@ -50,7 +50,7 @@ class NodePool:
                 return SegmentOver("node_lost", text)
             return Ended("failed", EXIT_ABORT, "vetting", "; ".join([text, *reasons[:_MOST_REASONS]]))
         names = {node.name for node in before}
-        candidates.sort(key=lambda node: node.name not in names)
+        candidates.sort(key=lambda node: (bool(node.suspected), node.name not in names))
         place = {node.name: at for at, node in enumerate(self._nodes)}
         chosen, spares = candidates[: self._wanted], candidates[self._wanted :]
         chosen.sort(key=lambda node: place[node.name])
@@ -70,6 +70,11 @@ class NodePool:
     def needs_more(self) -> bool:
         """Whether fewer nodes can hold ranks than are needed."""
         return len(usable(self._nodes)) < self._least
+
+    @property
+    def to_vet_again(self) -> bool:
+        """Whether a node has been suspected and not been looked at since."""
+        return any(node.to_vet_again for node in self._nodes)
 
     @property
     def clearing(self) -> bool:

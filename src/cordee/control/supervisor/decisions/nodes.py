@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Callable, Iterable, NamedTuple, Optional
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional
 
 from cordee.control.supervisor.decisions.vocabulary import (
     Abort,
@@ -25,6 +25,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     NodeEvent,
     NodeJudged,
     NodePrepared,
+    NodeSuspected,
     NotCome,
     Order,
     Passed,
@@ -33,6 +34,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Send,
     Take,
     Tell,
+    VetAgain,
     journalled,
 )
 from cordee.core.errors import WireError
@@ -58,6 +60,7 @@ class Node:
         ready: whether this incarnation was set up and vetted.
         clearing_since: since when ranks are ended there that belong to no attempt of this supervisor; None: there are none.
         verdict: healthy, suspect, bad or unknown.
+        suspected: why another node is to take its place where there is one; empty: it is not.
         unread_bytes: of what ranks logged and no telemetry has brought yet.
         queued_log_bytes: of what ranks printed and is not in the node's log yet.
         log: name and bytes of the file that the agent writes the ranks' output to.
@@ -75,6 +78,8 @@ class Node:
         self.ready = False
         self.clearing_since: Optional[float] = None
         self.verdict = "unknown"
+        self.suspected = ""
+        self._unlooked = False
         self.results: list[dict[str, Any]] = []
         self.dropped_log_bytes = 0
         self.unread_bytes = 0
@@ -184,6 +189,19 @@ class Node:
             self.session is not None and mark in self._marks and self._marks[mark] <= self.session.outbox.acknowledged
         )
 
+    @property
+    def to_vet_again(self) -> bool:
+        """Whether it was suspected and has not been vetted since, and can be."""
+        return self._unlooked and self.ready and self.session is not None
+
+    def suspect(self, reason: str) -> None:
+        """Others are to take its place, or no longer."""
+        self.suspected, self._unlooked = reason, bool(reason)
+
+    def is_vetted_again(self) -> None:
+        """It may hold no ranks until that is done."""
+        self.ready = self._unlooked = False
+
     def away_s(self, now: float) -> float:
         """Return for how many seconds, all in all, nothing was heard of the agent though it says something all the time."""
         silent = self.silent_s(now)
@@ -234,6 +252,8 @@ class Nodes:
             GaveUp: lambda event: self._lose(self.by_name[event.node], event.reason),
             NodePrepared: self._prepared,
             NodeJudged: self._judged,
+            NodeSuspected: self._suspected,
+            VetAgain: self._vet_again,
             IsOver: self._end,
             Passed: lambda event: self._lose_some(event.now),
             Order: lambda order: self.by_name[order.node].order(order),
@@ -399,6 +419,26 @@ class Nodes:
             if node.session is lost.session and lost.heard in (None, node.last_heard) and not self._ending:
                 commands += self._lose(node, lost.reason)
         self.due = now if self._to_lose else None
+
+    def suspected_before(self, reasons: Mapping[str, str]) -> None:
+        """Take what an earlier supervisor of the run was told."""
+        for name, reason in reasons.items():
+            if name in self.by_name:
+                self.by_name[name].suspected = reason
+
+    def _suspected(self, event: NodeSuspected) -> list[NodeCommand]:
+        node = self.by_name[event.node]
+        if node.suspected == event.reason:
+            return []
+        node.suspect(event.reason)
+        return [journalled("node_suspected", node=node.name, reason=event.reason)]
+
+    def _vet_again(self, event: VetAgain) -> list[NodeCommand]:
+        commands: list[NodeCommand] = []
+        for node in self._all:
+            if node.to_vet_again:
+                node.is_vetted_again()
+                commands.append(Prepare(node.name, "it is vetted again", again=True))
         return commands
 
     def _end(self, event: IsOver) -> list[NodeCommand]:
@@ -415,7 +455,8 @@ class Nodes:
 
 
 def usable(nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes that may hold ranks, the healthy before the suspect, otherwise in their order."""
+    """Return the nodes that may hold ranks: the healthy before the suspect, those in whose place others should be last, otherwise in their order."""
     ready = [node for node in nodes if node.connection is not None and node.ready]
     good = [node for node in ready if node.verdict == "healthy"]
-    return good + [node for node in ready if node.verdict == "suspect"]
+    both = good + [node for node in ready if node.verdict == "suspect"]
+    return sorted(both, key=lambda node: bool(node.suspected))

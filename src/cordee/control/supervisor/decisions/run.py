@@ -40,6 +40,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     TimeIsNear,
     TrainingEnded,
     TrainingSaid,
+    VetAgain,
     journalled,
 )
 from cordee.core.errors import EXIT_ABORT, EXIT_INTERNAL
@@ -344,7 +345,10 @@ class RunLead:
         pause = journalled(
             "restart_scheduled", attempt=self._attempts, delay_s=decision.delay_s, failures_without_progress=count
         )
-        return [*commands, pause]
+        if not self._pool.to_vet_again:
+            return [*commands, pause]
+        self._busy = True  # as will be said once that has begun
+        return [*commands, pause, VetAgain()]
 
     def _pause(self, now: float) -> list[RunCommand]:
         """A moment passes before the next attempt."""

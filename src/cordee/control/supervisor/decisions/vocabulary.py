@@ -159,6 +159,17 @@ class NodeJudged(NamedTuple):
     results: list[dict[str, Any]]
 
 
+class NodeSuspected(NamedTuple):
+    """Another node is to take the place of this one at the next restart, if there is one; an empty `reason`: no longer."""
+
+    node: str
+    reason: str
+
+
+class VetAgain(NamedTuple):
+    """No ranks run: suspected nodes that have not been looked at since are vetted again."""
+
+
 class IsOver(NamedTuple):
     """The run, or its segment, is over: nodes that leave from now on are not missed."""
 
@@ -175,6 +186,8 @@ NodeEvent = Union[
     GaveUp,
     NodePrepared,
     NodeJudged,
+    NodeSuspected,
+    VetAgain,
     IsOver,
     Order,
     Tell,
@@ -402,10 +415,11 @@ class Take(NamedTuple):
 
 
 class Prepare(NamedTuple):
-    """Make a node ready for ranks; a preparation of it that is under way ends for `reason`."""
+    """Make a node ready for ranks, `again` where only its checks are wanted; a preparation of it that is under way ends for `reason`."""
 
     node: str
     reason: str = "its agent was replaced"
+    again: bool = False
 
 
 class ReplaceAgent(NamedTuple):
@@ -502,6 +516,7 @@ RunCommand = Union[
     AttemptCommand,
     NotCome,
     GaveUp,
+    VetAgain,
     FindFenced,
     Conclude,
     FindBeginning,

@@ -59,6 +59,7 @@ EVENTS = {
     "finding": "Something worth telling a person, as `cordee check` would.",
     "node_connected": "An agent came.",
     "node_lost": "An agent is gone, or never came.",
+    "node_suspected": "Another node is to take its place at the next restart; an empty reason: no longer.",
     "node_verdict": "What was found on a node.",
     "nodes_chosen": "Which nodes are used, spare or left out.",
     "placed": "The scheduler has the script, and calls it by this job.",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Hashable, Optional
+from typing import Any, Hashable, Iterator, Optional
 
-from cordee.control.agent.companions import Companion, CompanionHost
+from cordee.control.agent.companions import Companion, CompanionHost, TimeSpent
 from cordee.control.agent.orders import Handlers
 from cordee.core.clock import unix_s
 from cordee.runs.plan import RunPlan
 from cordee.systems.explain.node.activity import RankActivity
 from cordee.systems.explain.node.gathering import Gathering
 from cordee.systems.explain.node.motion import RankMotion
-from cordee.systems.explain.node.pulses import SILENT_S, NodePulses, RankProcess
-from cordee.wire.messages import Gather, RankStand
+from cordee.systems.explain.node.pulses import SILENT_S, NodePulses, RankProcess, trainers
+from cordee.systems.explain.node.rank_times import RankTimes
+from cordee.wire.messages import Gather, Observe, RankStand
 from cordee.wire.pulse import FOLDER
 
 STANDS_S = 5.0
@@ -32,11 +33,17 @@ class _Watched:
 
 
 class StandWatch(Companion):
-    """Looks every second at how far the ranks are; see Companion. Nothing is watched where `[hang]` says so."""
+    """Looks every second at how far the ranks are; and at what they do with their time; see Companion.
+
+    Nothing of it is done where `[hang]` and `[observe]` say so.
+    """
 
     def __init__(self, plan: RunPlan, node: str) -> None:
         super().__init__(plan, node)
-        self._wanted = bool(plan.step.systems.get("explain", {}).get("enabled", True))
+        about = plan.step.systems.get("explain", {})
+        self._times = RankTimes(bool(about.get("stragglers", True)))
+        self._stands_wanted = bool(about.get("enabled", True))
+        self._wanted = self._stands_wanted or self._times.wanted
         self._host: Optional[CompanionHost] = None
         self._attempt, self._began_at = 0, unix_s()
         self._pulses: Optional[NodePulses] = None
@@ -47,7 +54,7 @@ class StandWatch(Companion):
     def attach(self, host: CompanionHost) -> Handlers:
         self._host = host
         gathering = Gathering(self.plan, self.node, host, self._about)
-        return {Gather: gathering.begin}
+        return {Gather: gathering.begin, Observe: self._observe}
 
     def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
         if not self._wanted or self._host is None:
@@ -74,22 +81,36 @@ class StandWatch(Companion):
                 for process in processes:
                     process.unseen(late_s)
             _look(watched, processes, steps.get(rank), now)
+        self._times.look(self._trainers(), now)
         stands = (watched.motion.stand(now) for watched in self._ranks.values())
         self._stands = tuple(stand for stand in stands if stand.stands_s >= STANDS_S)
 
     def stands(self) -> tuple[RankStand, ...]:
         of_now = self._host is not None and self._host.attempt() == self._attempt
-        return self._stands if of_now else ()
+        return self._stands if of_now and self._stands_wanted else ()
+
+    def spent(self) -> TimeSpent:
+        return TimeSpent(self._times.taken())
 
     async def close(self) -> None:
         if self._pulses is not None:
             self._pulses.close()
+
+    def _observe(self, order: Observe, body: bytes) -> None:
+        if self._host is not None and order.attempt == self._host.attempt():
+            self._times.wanted = order.wanted
+
+    def _trainers(self) -> Iterator[tuple[int, RankProcess]]:
+        assert self._pulses is not None
+        for rank in self._ranks:
+            yield from trainers(rank, self._pulses.of_rank(rank)).items()
 
     def _begin(self, attempt: int) -> None:
         assert self._host is not None
         if self._pulses is not None:
             self._pulses.close()
         self._attempt, self._ranks, self._began_at = attempt, {}, unix_s()
+        self._times.begin()
         self._pulses = NodePulses(self._host.folder(), attempt)
 
     def _about(self) -> tuple[float, list[dict[str, Any]]]:
@@ -100,7 +121,7 @@ class StandWatch(Companion):
         for rank, watched in self._ranks.items():
             stand = watched.motion.stand(self._looked_at)._asdict()
             shared = {**stand, "step": steps.get(rank), "launched_as": rank}
-            for own, process in _trainers(rank, self._pulses.of_rank(rank)).items():
+            for own, process in trainers(rank, self._pulses.of_rank(rank)).items():
                 age = round(process.beat_age_s(self._looked_at), 1)
                 about = {"rank": own, "pid": process.pid, "pulse": process.path, "beat_age_s": age}
                 found.append({**shared, **about, "processor_s": watched.activity.share(process.pid)})
@@ -133,17 +154,3 @@ def _look(watched: _Watched, processes: list[RankProcess], step: Optional[int], 
         motion.why = "stopped"
     elif any(process.beat_age_s(now) > SILENT_S for process in processes):
         motion.why = "silent"
-
-
-def _trainers(rank: int, processes: list[RankProcess]) -> dict[int, RankProcess]:
-    """Return the process that trains by its rank: that of the agent, or its own where several train, as with torchrun and `mp.spawn`."""
-    several = len({process.pulse.rank for process in processes if process.pulse.groups}) > 1
-    if several:
-        processes = [process for process in processes if process.pulse.groups]
-    owns = {process: several or process.pulse.elastic for process in processes}
-    return {process.pulse.rank if owns[process] else rank: process for process in sorted(processes, key=_weight)}
-
-
-def _weight(process: RankProcess) -> tuple[int, int, int]:
-    """Return what tells the process that trains from others of the same rank that have imported torch too."""
-    return len(process.pulse.groups), process.pulse.optimizer_steps, process.pulse.beats

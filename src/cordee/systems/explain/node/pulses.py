@@ -47,6 +47,10 @@ class RankProcess:
         waits = any(group.enqueued > max(group.completed, 0) for group in self.pulse.groups)
         return not waits and self.beat_age_s(now) < _BEATS_S
 
+    def want(self, window: int) -> None:
+        """Have what it does with its time looked at, for a window of this number; 0: no longer."""
+        self._reader.want(window)
+
     def unseen(self, seconds: float) -> None:
         """Nobody could see it for so long: that time does not count."""
         self._beat_at += seconds
@@ -128,6 +132,20 @@ class NodePulses:
                     remove_pulse(reader.path)
                 continue
             self._known[name] = RankProcess(*found, reader, now)
+
+
+def trainers(rank: int, processes: list[RankProcess]) -> dict[int, RankProcess]:
+    """Return the process that trains by its rank: that of the agent, or its own where several train, as with torchrun and `mp.spawn`."""
+    several = len({process.pulse.rank for process in processes if process.pulse.groups}) > 1
+    if several:
+        processes = [process for process in processes if process.pulse.groups]
+    owns = {process: several or process.pulse.elastic for process in processes}
+    return {process.pulse.rank if owns[process] else rank: process for process in sorted(processes, key=_weight)}
+
+
+def _weight(process: RankProcess) -> tuple[int, int, int]:
+    """Return what tells the process that trains from others of the same rank that have imported torch too."""
+    return len(process.pulse.groups), process.pulse.optimizer_steps, process.pulse.beats
 
 
 def remove_pulse(path: str) -> None:

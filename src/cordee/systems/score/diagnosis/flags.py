@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cordee.core.findings import Finding
-from cordee.core.stats import outliers
+from cordee.core.stats import outliers_among_peers, peers_of
 from cordee.systems.score.diagnosis.diagnose import Diagnosed
 from cordee.systems.score.diagnosis.evidence import named, percent
 from cordee.systems.score.result import ScorePart
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _IN_USE = 0.2
 _GIB = 1 << 30
 _MOST_NAMED = 4
+_LASTING_Z, _LEAST_WINDOWS = 3.0, 6
 
 
 def flags(
@@ -41,7 +42,7 @@ def flags(
         *_memory(trace, diagnosed),
         *_idle(trace, devices),
         *_balance(trace, devices, balance),
-        *_slow(trace, devices),
+        *_slow(trace, diagnosed, devices),
         *_lost(trace, diagnosed),
         *_shared(trace),
         *_models(trace),
@@ -134,25 +135,60 @@ def _balance(trace: ScoreTrace, devices: Sequence[ScorePart], balance: float | N
     )
 
 
-def _slow(trace: ScoreTrace, devices: Sequence[ScorePart]) -> Iterator[Finding]:
-    """One device of many with low clocks, or with more active SMs than the others that wait inside collectives meanwhile."""
+def _slow(trace: ScoreTrace, diagnosed: Diagnosed, devices: Sequence[ScorePart]) -> Iterator[Finding]:
+    """One device of many with low clocks, or with more active SMs than the others that wait inside collectives meanwhile.
+
+    As live (`straggler-rank`): among peers, which stand at the same place, and over the whole time, not in a burst.
+    """
     if trace.kind != "gpu":
         return
+    groups = peers_of(_places(trace))
     for feature, side, text in (
         ("clock", "low", "runs at a lower clock than its peers"),
         ("sm", "high", "works longer than its peers, which may wait for it"),
     ):
         means = {at: part.means[feature] for at, part in enumerate(devices) if feature in part.means}
-        for at, outlier in list(outliers(means, side=side, ratio=0.05 if feature == "clock" else 0.1).items())[
-            :_MOST_NAMED
-        ]:
+        ratio = 0.05 if feature == "clock" else 0.1
+        found = outliers_among_peers(means, groups, side=side, ratio=ratio)
+        for third in _thirds(diagnosed, feature, len(trace.devices)) if found else ():
+            lasting = outliers_among_peers(third, groups, side=side, ratio=ratio / 2, z=_LASTING_Z)
+            known = {at for at, value in third.items() if value == value}
+            found = {at: outlier for at, outlier in found.items() if at in lasting or at not in known}
+        for at, outlier in list(found.items())[:_MOST_NAMED]:
             yield Finding(
                 f"{named(trace.devices[at], trace.kind)} {text}: {outlier.value:.2f}, median {outlier.median:.2f}",
                 "warn",
                 "slow-rank",
                 next="`cordee vet` looks at this node; leave it out of the next job",
-                evidence={"device": trace.devices[at].key, "feature": feature, **outlier._asdict()},
+                evidence={
+                    "device": trace.devices[at].key,
+                    "feature": feature,
+                    "ranks": list(trace.devices[at].ranks),
+                    "nodes": [trace.devices[at].node],
+                    **outlier._asdict(),
+                },
             )
+
+
+def _places(trace: ScoreTrace) -> dict[int, dict[str, int]]:
+    """Return the place in the training's parallelism of the first rank of each device, where it told one."""
+    found = {}
+    told = {node: about.get("devices", {}) for node, about in trace.facts.get("rank", {}).items()}
+    for at, device in enumerate(trace.devices):
+        for rank in device.ranks[:1]:
+            place = told.get(device.node, {}).get(str(rank), {}).get("place")
+            if isinstance(place, dict) and place:
+                found[at] = place
+    return found if len(found) == len(trace.devices) else {}
+
+
+def _thirds(diagnosed: Diagnosed, feature: str, devices: int) -> Iterator[dict[int, float]]:
+    """Yield the means by device in the first, second and last third of the time, where it is long enough to have them."""
+    count = len(diagnosed.weight)
+    if count >= _LEAST_WINDOWS:
+        for part in range(3):
+            span = slice(part * count // 3, (part + 1) * count // 3)
+            yield dict(enumerate(_means(diagnosed, feature, devices, span)))
 
 
 def _lost(trace: ScoreTrace, diagnosed: Diagnosed) -> Iterator[Finding]:
@@ -270,12 +306,13 @@ def _starved(trace: ScoreTrace, diagnosed: Diagnosed) -> Iterator[Finding]:
         )
 
 
-def _means(diagnosed: Diagnosed, feature: str, devices: int) -> list[float]:
-    """Return the mean of a feature by device over the windows in which it was in use, NaN where not known."""
-    values, use = diagnosed.windows.features.get(feature), diagnosed.windows.features["graphics"]
-    if values is None:
+def _means(diagnosed: Diagnosed, feature: str, devices: int, span: slice = slice(None)) -> list[float]:
+    """Return the mean of a feature by device over the windows of `span` in which it was in use, NaN where not known."""
+    features = diagnosed.windows.features
+    if feature not in features:
         return [float("nan")] * devices
-    weight = np.where((use > _IN_USE) & np.isfinite(values), diagnosed.weight, 0.0)
+    values, use = features[feature][span], features["graphics"][span]
+    weight = np.where((use > _IN_USE) & np.isfinite(values), diagnosed.weight[span], 0.0)
     total = weight.sum(axis=0)
     summed = (np.nan_to_num(values) * weight).sum(axis=0)
     mean: list[float] = np.divide(summed, total, out=np.full(devices, np.nan), where=total > 0).tolist()

@@ -36,11 +36,22 @@ _ANSWERS = (messages.ChecksOutput, messages.ChecksDone, messages.FreePorts, mess
 class NodePreparation:
     """Prepares one node: its container, then set-up lines, since both may bring what the checks look for, then the checks.
 
+    Args:
+        kept: what is known of container and set-up lines, which are there already; None: they are made.
+
     Attributes:
         superseded: the agent is gone, or another preparation took its place: what it finds counts no more.
     """
 
-    def __init__(self, node: Node, step: RunStep, folder: str, conductor: Conductor, order: SendTo) -> None:
+    def __init__(
+        self,
+        node: Node,
+        step: RunStep,
+        folder: str,
+        conductor: Conductor,
+        order: SendTo,
+        kept: Optional[list[dict[str, Any]]] = None,
+    ) -> None:
         self.node = node
         self.incarnation = node.incarnation
         self._send = partial(order, node)
@@ -48,6 +59,7 @@ class NodePreparation:
         self._step = step
         self._folder = folder
         self._conductor = conductor
+        self._kept = kept
         self.superseded = False
         self._waiting: dict[str, asyncio.Future[_Done]] = {}
 
@@ -70,12 +82,12 @@ class NodePreparation:
 
     async def run(self) -> NodePrepared:
         """Set up and check; returns the results and what they say by themselves."""
-        results: list[dict[str, Any]] = []
-        if self._has_container:
+        results = [] if self._kept is None else list(self._kept)
+        if self._has_container and self._kept is None:
             results += await self._ask(
                 _CONTAINER, messages.Container, _CONTAINER_DEADLINE_S, "the container was not up in time"
             )
-        if self._step.tasks.setup and _all_pass(results):
+        if self._step.tasks.setup and self._kept is None and _all_pass(results):
             results += await self._ask(
                 _SETUP, messages.Setup, _SETUP_DEADLINE_S, "the set-up lines did not end in time"
             )
@@ -144,15 +156,17 @@ class NodeVetting(NodePreparer):
         """Whether a node is being prepared."""
         return bool(self._tasks)
 
-    def begin(self, node: Node, reason: str = "its agent was replaced") -> None:
-        """Set up and check a node whose agent is new, or has lost what had been prepared; an earlier preparation ends for `reason`."""
+    def begin(self, node: Node, reason: str = "its agent was replaced", again: bool = False) -> None:
+        """Set up and check a node whose agent is new, or has lost what had been prepared; `again`: check it alone."""
         before = self._preparations.pop(node.name, None)
         if before is not None:
             before.lost(reason)
         if not self._preparations:
             self._journal.append("vetting_started", durable=False, nodes=list(self._nodes))
         self._unjudged = True
-        preparation = NodePreparation(node, self._step, self._folder, self._conductor(), self._order)
+        known = (_CONTAINER["check"], _SETUP["check"])
+        kept = [result for result in node.results if result["check"] in known] if again else None
+        preparation = NodePreparation(node, self._step, self._folder, self._conductor(), self._order, kept)
         self._preparations[node.name] = preparation
         task = asyncio.ensure_future(preparation.run())
         self._tasks.add(task)
