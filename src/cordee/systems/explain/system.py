@@ -16,6 +16,10 @@ SYSTEM = System(
         "watcher/explain-slow": "cordee.systems.explain.node.slow.watch:SlowWatch",
     },
     report="cordee.systems.explain.report:SECTIONS",
-    routes="cordee.systems.explain.topology.routes:router",
-    pages=(Page("run/:run/topology", "topology.js", "Topology", tab=True),),
+    routes="cordee.systems.explain.routes:router",
+    pages=(
+        Page("run/:run/topology", "topology.js", "Topology", tab=True),
+        Page("run/:run/correlation", "correlation.js", "Correlation", tab=True),
+        Page("run/:run/hangs", "hangs.js", "Hangs", tab=True, folder="hangs"),
+    ),
 )
