@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "cordee.systems.explain.cli.stragglers",
         "Show who the others wait for: by how much, since when, why.",
     ),
+    "profile": ("cordee.systems.explain.cli.profile", "Trace some steps of ranks of a running job."),
     "correlate": ("cordee.systems.explain.cli.correlate", "Say which metrics moved with the time of a step."),
     "topology": ("cordee.systems.explain.cli.topology", "Say where a run or job sits on the network; draw it."),
     "shell": ("cordee.faces.cli.shell", "Open a shell inside a running job, on one of its nodes."),

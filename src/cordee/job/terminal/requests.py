@@ -22,6 +22,7 @@ def leave_request(folder: RunFolder, request: dict[str, Any]) -> None:
 
     Args:
         request: `{"request": "cancel", ...}` `{"request": "stacks"}` or `{"request": "stragglers", "on": true}`.
+        request: `{"request": "cancel", ...}`, `{"request": "stacks"}` or `{"request": "profile", ...}`.
 
     Raises:
         RunFolderError: the disk does not take it.

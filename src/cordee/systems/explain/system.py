@@ -14,6 +14,7 @@ SYSTEM = System(
         "companion/explain-hardware": "cordee.systems.explain.node.hardware.watch:HardwareWatch",
         "watcher/explain": "cordee.systems.explain.node.hang.watch:HangWatch",
         "watcher/explain-slow": "cordee.systems.explain.node.slow.watch:SlowWatch",
+        "watcher/explain-profile": "cordee.systems.explain.node.profile.watch:ProfileWatch",
     },
     report="cordee.systems.explain.report:SECTIONS",
     routes="cordee.systems.explain.routes:router",
