@@ -102,11 +102,10 @@ class _PulseThread:
         try:
             while not self._over:
                 self._beat()
-            until = time.monotonic() + _EVERY_S
-            while not self._over and self._times.wanted() and time.monotonic() < until:
-                self._times.look()
-            time.sleep(max(0.0, until - time.monotonic()))
-                self._wake.wait(_EVERY_S if _tracer is None else _tracer.pause_s(_EVERY_S))
+                until = time.monotonic() + (_EVERY_S if _tracer is None else _tracer.pause_s(_EVERY_S))
+                while not self._wake.is_set() and self._times.wanted() and time.monotonic() < until:
+                    self._times.look()
+                self._wake.wait(max(0.0, until - time.monotonic()))
                 self._wake.clear()
             self._trace()
         finally:

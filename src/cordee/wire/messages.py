@@ -359,6 +359,8 @@ class Observe(NamedTuple):
 
     attempt: int
     wanted: bool
+
+
 class ProfileRanks(NamedTuple):
     """Have those of the `wanted` ranks that this node has profiled by a tool, within `deadline_s`; answered by `Gathered`.
 
@@ -577,8 +579,7 @@ class ClientShell(NamedTuple):
 
 FromSupervisor = Union[
     Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, Ranks, Stop, Signal, StopRequest, StopAt,
-    Gather, Observe, Shell, ShellInput, ShellResize,
-    Gather, ProfileRanks, Shell, ShellInput, ShellResize,
+    Gather, Observe, ProfileRanks, Shell, ShellInput, ShellResize,
 ]  # fmt: skip
 FromAgent = Union[
     Hello, Alive, Cleared, ContainerDone, ContainerLost, SetupDone, ChecksOutput, ChecksDone, FreePorts, Time,

@@ -1,10 +1,8 @@
 """What a rank's interpreter shows of itself, once a second, in a small memory-mapped file that its agent reads.
 
 The rank writes its words, each as one aligned 64-bit store, and a table of its process groups between two increments of a
-sequence word; the agent writes two words: by one it asks for the Flight Recorder's dump, by the other it has the rank's time
+sequence word; the agent writes the words by which it asks for the Flight Recorder's dump and for a trace, and has the rank's time
 looked at, which is told as sums that only grow. A reader trusts nothing in it.
-sequence word; the agent writes the words by which it asks for the Flight Recorder's dump and for a trace. A reader trusts nothing
-in it.
 """
 
 from __future__ import annotations
@@ -25,15 +23,14 @@ PULSE_BYTES = 8192
 SUFFIX, DUMP, STACKS = ".pulse", ".flight", ".stacks"
 TRACE, TRACED = ".trace.json", ".traced"  # what torch.profiler wrote, and what the rank says of it
 MOST_GROUPS = 64
-# Words, as indices of 64-bit words; the agent's one shares no cache line with the rank's.
+# Words, as indices of 64-bit words; the agent's share no cache line with the rank's.
 _MAGIC, _VERSION, _PID, _RANK, _SIGNAL, _FLAGS = range(6)
 _BEATS, _BEAT_NS, _OPTIMIZER_STEPS, _MOVES, _DUMPED, _SEQUENCE, _TABLE_BYTES, _TABLE_CRC = range(8, 16)
-_ASKED, _WANTED = 24, 25
+# The agent's words; of a trace four, the number of the order last.
+_ASKED, _WANTED, _TRACE_ORDER = 24, 25, 26
 _WINDOW, _LOOKED_NS, _DELAYED_NS, _UNSEEN_NS, _FAULTS = range(32, 37)
 _KINDS, _PER_KIND = 40, 4
-_ASKED = 24
-# A trace: four words of the agent, the number of the order last; and the rank's answer.
-_TRACE_ORDER, _TRACE_ANSWER = 40, 48
+_TRACE_ANSWER = 56
 _TABLE = 512
 KINDS = ("compute", "data", "communication", "saving")
 _WORD = struct.Struct("<Q")
@@ -190,6 +187,8 @@ class PulseWriter:
         words[_LOOKED_NS], words[_DELAYED_NS], words[_UNSEEN_NS], words[_FAULTS] = times[1:5]
         words[_OPTIMIZER_STEPS] = optimizer_steps
         words[_WINDOW] = times.window
+
+    @property
     def trace_order(self) -> TraceOrder:
         """The trace that the agent asks for."""
         return TraceOrder(*self._words[_TRACE_ORDER : _TRACE_ORDER + len(TraceOrder._fields)])

@@ -21,8 +21,7 @@ def leave_request(folder: RunFolder, request: dict[str, Any]) -> None:
     """Ask a run's supervisor for something; one that cannot be reached from here finds it within seconds.
 
     Args:
-        request: `{"request": "cancel", ...}` `{"request": "stacks"}` or `{"request": "stragglers", "on": true}`.
-        request: `{"request": "cancel", ...}`, `{"request": "stacks"}` or `{"request": "profile", ...}`.
+        request: `{"request": "cancel", ...}`, `{"request": "stacks"}`, `{"request": "profile", ...}` or `{"request": "stragglers", "on": true}`.
 
     Raises:
         RunFolderError: the disk does not take it.

@@ -419,6 +419,7 @@ class Nodes:
             if node.session is lost.session and lost.heard in (None, node.last_heard) and not self._ending:
                 commands += self._lose(node, lost.reason)
         self.due = now if self._to_lose else None
+        return commands
 
     def suspected_before(self, reasons: Mapping[str, str]) -> None:
         """Take what an earlier supervisor of the run was told."""

@@ -13,9 +13,7 @@ from cordee.systems.explain.node.gathering import Gathering
 from cordee.systems.explain.node.motion import RankMotion
 from cordee.systems.explain.node.pulses import SILENT_S, NodePulses, RankProcess, trainers
 from cordee.systems.explain.node.rank_times import RankTimes
-from cordee.wire.messages import Gather, Observe, RankStand
-from cordee.systems.explain.node.pulses import SILENT_S, NodePulses, RankProcess
-from cordee.wire.messages import Gather, ProfileRanks, RankStand
+from cordee.wire.messages import Gather, Observe, ProfileRanks, RankStand
 from cordee.wire.pulse import FOLDER
 
 STANDS_S = 5.0
@@ -55,14 +53,12 @@ class StandWatch(Companion):
 
     def attach(self, host: CompanionHost) -> Handlers:
         self._host = host
-        gathering = Gathering(self.plan, self.node, host, self._about)
-        return {Gather: gathering.begin, Observe: self._observe}
         collectors = {Gather: "node.collect", ProfileRanks: "node.profile.measuring"}
         made = {
             order: Gathering(f"cordee.systems.explain.{module}", self.plan, self.node, host, self._about)
             for order, module in collectors.items()
         }
-        return {order: gathering.begin for order, gathering in made.items()}
+        return {Observe: self._observe, **{order: gathering.begin for order, gathering in made.items()}}
 
     def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
         if not self._wanted or self._host is None:

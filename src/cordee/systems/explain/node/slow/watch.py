@@ -61,7 +61,7 @@ class SlowWatch(RunWatcher):
 
     # What agents say
 
-    def telemetry(self, node: Node, message: Telemetry) -> None:
+    def telemetry(self, node: Node, message: Telemetry, body: bytes) -> None:
         if message.findings:
             self._hardware[node.name] = message.findings
         for told in message.places:
