@@ -13,7 +13,24 @@ from cordee.testing.runs.real_run import LocalRun
 # The files decide what the main thread is at; nothing of torch but their names is needed.
 FILES = {
     "torch/__init__.py": "__version__ = '2.9'\n",
-    "torch/distributed/__init__.py": "def is_available():\n    return False\n",
+    "torch/distributed/__init__.py": """
+import os
+
+
+def is_available():
+    return True
+
+
+def get_world_size():
+    return 4
+
+
+def get_rank():
+    return int(os.environ["RANK"])
+
+
+is_initialized = is_available
+""",
     "torch/distributed/distributed_c10d.py": "import time\n\n\ndef wait(seconds):\n    time.sleep(seconds)\n",
     "torch/utils/__init__.py": "",
     "torch/utils/data/__init__.py": "import time\n\n\ndef load(seconds):\n    time.sleep(seconds)\n",
@@ -66,7 +83,7 @@ def shown(run, *words):
 
 def test_the_slow_rank_is_named_while_the_run_goes_on_and_a_cause_of_the_program_is_not_its_node_s(job, tmp_path):
     with LocalRun(job, tmp_path / "runs", reported=True) as run:
-        run.wait(lambda state: any(one.rule == "straggler-rank" for one in state.findings), seconds=180)
+        run.wait(lambda state: any(one.rule == "straggler-rank" for one in state.findings), seconds=150)
         found = json.loads(shown(run, "show", "--json"))["findings"]
         (finding,) = [one for one in found if one["rule"].startswith("straggler-")]
         assert (finding["ranks"], finding["nodes"]) == ([3], ["local-1"])
