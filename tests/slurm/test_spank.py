@@ -357,15 +357,14 @@ def test_a_killed_holder_ends_the_step_with_the_reason(site):
     until(lambda: not processes_with("sleep\x007712"), "a task is left")
 
 
-def test_a_killed_slurmstepd_leaves_no_task_and_no_container(site):
+def test_a_killed_slurmstepd_leaves_no_task_and_no_container(site, cluster):
     site.edf()
     step = site.start("srun", "-n2", "-N1", "--environment=./env.toml", "sh", "-c", "sleep 7713 & echo up; sleep 7713")
     assert [step.stdout.readline() for _ in range(2)] == ["up\n", "up\n"]
-    parents = {
-        int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        for pid in processes_with("sleep\x007713")
-    }
-    for pid in processes_with("slurmstepd: [") or parents:
+    of_nodes = set().union(*map(cluster.processes_of, cluster.node_names))
+    daemons = of_nodes & set(processes_with("slurmstepd: ["))
+    assert daemons
+    for pid in daemons:
         os.kill(pid, signal.SIGKILL)
     until(lambda: not processes_with("sleep\x007713"), "a task is left")
     until(lambda: not holders(), "the container is left")

@@ -278,6 +278,17 @@ def test_many_devices_become_quantiles():
     assert line.bands[1][0][0] == pytest.approx(9.9)
 
 
+def test_infinities_are_no_part_of_quantiles():
+    import numpy as np
+
+    values = np.tile(np.arange(100.0), (2, 1))
+    values[0, 99], values[1, :] = np.inf, np.inf
+    line = quantile_line("q", [0.0, 1.0], values)
+    assert line.y[0] == pytest.approx(49.0)
+    assert line.bands[0][1][0] == 98.0
+    assert math.isnan(line.y[1])
+
+
 def test_what_programs_print_is_made_fit_to_be_shown():
     assert clean("a\x1b[2J\x00\udcff\u202eb\n\tc") == "a\ufffd[2J\ufffd\ufffd\ufffdb\n\tc"
     assert one_line("a\n  b " * 50, 10) == "a b a b..."

@@ -102,13 +102,15 @@ def resource_plots(data: ReportData) -> list[Plot]:
 
 
 def quantile_line(name: str, x: list[float], values: np.ndarray) -> ChartLine:
-    """Return the median of values [time, device] with bands: least to greatest, and the middle 80 %."""
+    """Return the median of values [time, device] with bands: least to greatest, and the middle 80 %; infinities are left out."""
     import numpy as np
 
-    known = np.isfinite(values).any(axis=1)
+    finite = np.isfinite(values)
+    known = finite.any(axis=1)
     found = np.full((5, len(values)), np.nan)
     if known.any():
-        found[:, known] = np.nanquantile(values[known].astype(np.float64), (0.0, 0.1, 0.5, 0.9, 1.0), axis=1)
+        told = np.where(finite, values, np.nan)[known].astype(np.float64)
+        found[:, known] = np.nanquantile(told, (0.0, 0.1, 0.5, 0.9, 1.0), axis=1)
     least, low, middle, high, greatest = found.tolist()
     return ChartLine(name, x, middle, [(least, greatest), (low, high)])
 

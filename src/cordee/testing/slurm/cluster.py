@@ -110,12 +110,12 @@ class DisposableSlurm(Cluster):
         self.kill_slurmd(node)
         # srun has a second process that has Slurm kill the step everywhere when the first one dies before it.
         stopped: set[int] = set()
-        while fresh := self._processes(node) - stopped:
+        while fresh := self.processes_of(node) - stopped:
             processes.kill_all(fresh, signal.SIGSTOP)
             stopped |= fresh
 
         def gone() -> bool:
-            left = self._processes(node)
+            left = self.processes_of(node)
             # Parents last: the kernel has what is stopped and has lost its parents go on, and srun then ends its step.
             processes.kill_all(children_first(left))
             return not left

@@ -139,12 +139,12 @@ class Cluster:
         if self._daemons.pid("slurmctld"):
             self._cancel_jobs()
         for node in self.node_names:
-            processes.kill_all(self._processes(node) - {self._daemons.pid(node)})
+            processes.kill_all(self.processes_of(node) - {self._daemons.pid(node)})
         living = self._daemons.living()
         for last in ({"munged", "mariadbd"}, {"mariadbd"}, set()):  # the others need these to end well
             self._daemons.end([name for name in living if name not in last])
         for node in self.node_names:
-            processes.kill_all(self._processes(node))
+            processes.kill_all(self.processes_of(node))
         wait_until(self._removed, WAIT_S)
 
     def living(self) -> list[str]:
@@ -275,10 +275,11 @@ class Cluster:
             self.command("scancel", "--quiet", *jobs)
             # What is only asked to end takes its time to end well.
             for node in self.node_names:
-                processes.kill_all(self._processes(node) - {self._daemons.pid(node)})
+                processes.kill_all(self.processes_of(node) - {self._daemons.pid(node)})
         return not jobs
 
-    def _processes(self, node: str) -> set[int]:
+    def processes_of(self, node: str) -> set[int]:
+        """Return the pids of a node's daemons, and of everything that they have started."""
         return node_processes(self.conf, node, self.folder / "log" / f"{node}.log")
 
     def _wait(self, condition: Callable[[], object], problem: str, *needed: str) -> None:
