@@ -3,12 +3,15 @@
 `python benchmarks/pulse.py [--seconds N] [--pairs N] [--ranks N]` prints Markdown tables. Real ranks of a world of one, with
 a real torch and Gloo, sleep for the same time with and without the pulse, in pairs; what they use of the processor then is what
 the kernel says. A beat is timed by itself as well, with 1 and 64 process groups. The agent's looks are timed at ranks that go on and at ranks that stand.
+Then what it costs to look at what ranks do with their time: the thread of a rank that sleeps and of one that computes, in turn with
+and without, and for an agent the digests of 8 and 128 ranks and a look at the connections of this machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import statistics
 import subprocess
@@ -17,7 +20,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from cordee.systems.explain.node.pulses import RankProcess
+from cordee.systems.explain.node.rank_times import RankTimes
+from cordee.systems.explain.node.slow_links import SlowLinks
 from cordee.testing.runs.watched_ranks import WatchedRanks, make_node_zip, watching
+from cordee.wire.messages import Telemetry, encode
+from cordee.wire.pulse import KINDS, KindSums, PulseReader, PulseWriter, TimeSums
 
 RANK = """
 import os, resource, sys, time
@@ -43,6 +51,39 @@ if os.environ.get("CORDEE_PULSE"):
         thread._beat()
     beat = (time.thread_time() - began) / 500
 print(slept, resident, beat, flush=True)
+dist.destroy_process_group()
+"""
+
+LOOKED_AT = """
+import os, sys, threading, time
+import torch, torch.distributed as dist
+from cordee.wire.pulse import PulseReader
+seconds, folder = float(sys.argv[1]), os.environ["CORDEE_PULSE"]
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store-{os.getpid()}", rank=0, world_size=1)
+time.sleep(1.5)
+(name,) = [name for name in os.listdir(folder) if name.endswith(f"-{os.getpid()}.pulse")]
+reader = PulseReader(os.path.join(folder, name))
+(thread,) = [one.native_id for one in threading.enumerate() if one.name == "cordee-pulse"]
+used = lambda: int(open(f"/proc/self/task/{thread}/schedstat").read().split()[0]) / 1e9
+matrix = torch.randn(256, 256)
+def computes(until):
+    while time.monotonic() < until:
+        for _ in range(20):
+            matrix @ matrix
+        time.sleep(0.01)
+def sleeps(until):
+    time.sleep(until - time.monotonic())
+for does in (sleeps, computes):
+    does(time.monotonic() + 2)
+    found = []
+    for window in (0, 1):
+        reader.want(window)
+        does(time.monotonic() + 1.5)
+        before = used()
+        does(time.monotonic() + seconds)
+        found.append((used() - before) / seconds)
+    print(does.__name__, *found, flush=True)
 dist.destroy_process_group()
 """
 
@@ -74,6 +115,66 @@ def ranks_by_themselves(seconds: float, pairs: int) -> None:
             print(
                 f"| {groups} | {off:.3%} | {on:.3%} | {more:.3%} | {beat * 1e6:.0f} µs | {memory:.0f} KiB |", flush=True
             )
+
+
+def ranks_looked_at(seconds: float, pairs: int) -> None:
+    """Print what looking at the time of a rank costs its thread."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        env = {**os.environ, "CORDEE_CHANNEL": f"{name}/channel", "CORDEE_ATTEMPT": "1", "CORDEE_PULSE": name}
+        env["PYTHONPATH"] = str(make_node_zip(Path(name)))
+        for _ in range(pairs):
+            command = [sys.executable, "-c", LOOKED_AT, str(seconds)]
+            done = subprocess.run(command, env=env, cwd=name, capture_output=True, text=True, check=True)
+            for line in done.stdout.splitlines():
+                does, off, on = line.split()
+                found.setdefault(does, []).append((float(off), float(on)))
+    print(
+        "\n| the pulse's thread in a rank that | beats alone | and looks four times a second | most |\n|---|---|---|---|"
+    )
+    for does, shares in found.items():
+        off, on = (statistics.median(pair[side] for pair in shares) for side in (0, 1))
+        print(f"| {does} | {off:.3%} | {on:.3%} | {max(on for _, on in shares):.3%} |")
+
+
+def digests(count: int) -> None:
+    """Print what digests cost an agent in a window."""
+    with tempfile.TemporaryDirectory() as name:
+        writers = [PulseWriter(name, "1", False) for _ in range(count)]
+        processes = [RankProcess(at, os.getpid(), 1, PulseReader(one.path), 0.0) for at, one in enumerate(writers)]
+        times, windows = RankTimes(True), 50
+        times.look(enumerate(processes), 0.0)
+        spent_s, told_s, size = 0.0, 0.0, 0
+        for window in range(1, windows + 1):
+            kinds = tuple(KindSums(2_300_000_000 * window, 11 * window, 810_000_000, 1_900_000 * window) for _ in KINDS)
+            for writer, process in zip(writers, processes, strict=True):
+                writer.spent(TimeSums(window, 10_000_000_000 * window, 7 * window, 0, window, kinds), 20 * window)
+                process.look(0.0)
+            began = time.thread_time()
+            for _ in range(9):
+                times.look(enumerate(processes), 10.0 * window - 5)
+            times.look(enumerate(processes), 10.0 * window)
+            spent_s += time.thread_time() - began
+            told = times.taken() or ()
+            assert len(told) == count
+            began = time.thread_time()
+            size = len(json.dumps(encode(Telemetry(None, (), digests=told))))
+            told_s += time.thread_time() - began
+        print(
+            f"| {count} ranks | {spent_s / windows * 1e3:.2f} ms | {told_s / windows * 1e3:.2f} ms | {size} bytes "
+            f"| {(spent_s + told_s) / windows / 10:.3%} |"
+        )
+
+
+def links() -> None:
+    """Print what a look at connections costs."""
+    seen, looks = SlowLinks(), 50
+    began = time.thread_time()
+    for look in range(looks):
+        seen.look(1000.0 * look)
+    each_s = (time.thread_time() - began) / looks
+    count = sum(len(Path(f"/proc/net/{table}").read_text().splitlines()) - 1 for table in ("tcp", "tcp6"))
+    print(f"\nA look at the connections ({count} sockets on this machine): {each_s * 1e3:.2f} ms.")
 
 
 def agent(count: int) -> None:
@@ -114,6 +215,11 @@ def main() -> None:
     options = parser.parse_args()
     ranks_by_themselves(options.seconds, options.pairs)
     agent(options.ranks)
+    ranks_looked_at(options.seconds, options.pairs)
+    print("\n| digests of | a window of 10 s | as JSON | size | share of a core |\n|---|---|---|---|---|")
+    for count in (8, 128):
+        digests(count)
+    links()
 
 
 if __name__ == "__main__":

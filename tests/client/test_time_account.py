@@ -49,7 +49,7 @@ def shares(account: TimeAccount) -> list[float]:
 
 
 def test_running_and_waiting_is_told_exactly_however_few_the_looks_are():
-    account = looked_at([(COMPUTE, True, 0.113), (COMMUNICATION, False, 0.037)], 20)
+    account = looked_at([(COMPUTE, True, 0.113), (COMMUNICATION, False, 0.037)], 200)
     compute, data, communication, saving = shares(account)
     assert compute == pytest.approx(113 / 150, abs=0.01)
     assert communication == pytest.approx(37 / 150, abs=0.01)
@@ -94,7 +94,7 @@ def test_a_process_that_is_stopped_now_and_then_is_not_taken_for_one_that_waits(
     due, at, paused, ahead = 0.0, 0.0, 0.0, iter(pauses)
     begin, end = next(ahead)
     while at < 1900:
-        due = at + 0.2 * moments.uniform(0.5, 1.5)
+        due = at + PERIOD_NS / S * moments.uniform(0.5, 1.5)
         while end <= due:
             paused += end - begin
             begin, end = next(ahead)

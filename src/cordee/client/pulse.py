@@ -1,5 +1,5 @@
 """A thread in each rank that shows its agent, once a second, whether and where the rank goes on; where that is wanted, also what
-it does with its time, for which it looks five times a second.
+it does with its time, for which it looks four times a second.
 
 It is started after `torch` was imported, in scripts that know nothing of it, and costs some tens of microseconds a second. It
 never raises into the script, keeps no process alive, and holds nothing that others wait for.

@@ -17,8 +17,8 @@ from cordee.client.steps import ANYWHERE, BETWEEN, Mark
 from cordee.wire.pulse import KINDS, KindSums, TimeSums
 
 # Looks are apart by half to one and a half of this, so that they fall into no step with the training.
-PERIOD_NS = 200_000_000
-_KEEPS = 0.9  # of the weight of looks before, at each new one: the last two seconds tell
+PERIOD_NS = 250_000_000
+_KEEPS = 0.9  # of the weight of looks before, at each new one: the last two or three seconds tell
 _LEAST_WEIGHT = 1e-30
 _LEAST_STEP_S = 1e-3
 _MOST_STAY_NS = 10**15

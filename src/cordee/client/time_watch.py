@@ -1,4 +1,4 @@
-"""Looks, five times a second and as long as the agent wants it, at what the main thread does with its time."""
+"""Looks, four times a second and as long as the agent wants it, at what the main thread does with its time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cordee.client.time_account import PERIOD_NS, TimeAccount
 from cordee.client.timer import Timer
 from cordee.wire.pulse import PulseWriter
 
-_SHOWN_EVERY = 3  # looks
+_SHOWN_EVERY = 4  # looks
 _HOLDS_S = 30.0
 _GOLDEN = 0.6180339887498949
 _DEVICES = ("torch.cuda", "torch.xpu", "torch_npu", "torch.mps")

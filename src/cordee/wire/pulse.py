@@ -29,11 +29,12 @@ _BEATS, _BEAT_NS, _OPTIMIZER_STEPS, _MOVES, _DUMPED, _SEQUENCE, _TABLE_BYTES, _T
 # The agent's words; of a trace four, the number of the order last.
 _ASKED, _WANTED, _TRACE_ORDER = 24, 25, 26
 _WINDOW, _LOOKED_NS, _DELAYED_NS, _UNSEEN_NS, _FAULTS = range(32, 37)
-_KINDS, _PER_KIND = 40, 4
+_KINDS, _PER_KIND = 37, 4
 _TRACE_ANSWER = 56
 _TABLE = 512
 KINDS = ("compute", "data", "communication", "saving")
 _WORD = struct.Struct("<Q")
+_TIMES = struct.Struct(f"={_KINDS - _WINDOW + _PER_KIND * len(KINDS)}Q")
 _ELASTIC = 1
 _TRIES = 5
 
@@ -180,13 +181,9 @@ class PulseWriter:
 
     def spent(self, times: TimeSums, optimizer_steps: int) -> None:
         """Show what the rank has done with its time until now."""
-        words = self._words
-        for at, sums in enumerate(times.kinds):
-            first = _KINDS + at * _PER_KIND
-            words[first], words[first + 1], words[first + 2], words[first + 3] = sums
-        words[_LOOKED_NS], words[_DELAYED_NS], words[_UNSEEN_NS], words[_FAULTS] = times[1:5]
-        words[_OPTIMIZER_STEPS] = optimizer_steps
-        words[_WINDOW] = times.window
+        kinds = [amount for sums in times.kinds for amount in sums]
+        self._words[_WINDOW : _KINDS + len(kinds)] = memoryview(_TIMES.pack(*times[:-1], *kinds)).cast("Q")
+        self._words[_OPTIMIZER_STEPS] = optimizer_steps
 
     @property
     def trace_order(self) -> TraceOrder:

@@ -140,6 +140,18 @@ def test_time_in_which_it_has_no_processor_is_the_hosts_though_it_stands_in_its_
     assert [(one.cause.kind, one.cause.how) for one in found if isinstance(one, SlowRanks)] == [("host", how)]
 
 
+def test_where_waiting_alone_is_within_noise_time_that_the_kernel_takes_decides():
+    for seed in range(5):
+        training = Training(on_nodes(2, 4), noise=0.08)
+        training.chance.seed(seed)
+        training.rounds(4)
+        found = training.rounds(12, slowed([2], what="stopped"))
+        assert [one.ranks for one in found if isinstance(one, SlowRanks)][:1] == [(2,)], seed
+        assert found[0].cause.how == "stopped"
+        training.restart()
+        assert training.rounds(40) == [], seed
+
+
 def test_of_two_kinds_at_once_the_cause_is_unknown():
     training = Training(on_nodes(2, 4))
     (found,) = training.rounds(6, {3: {"compute": 0.8, "data": 0.8}})

@@ -1,72 +1,108 @@
-"""Which connection is slow, from the data that waits for it."""
+"""Which peers data waits for: as the kernel tells it of real connections, and as it may tell it."""
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
 import pytest
 
-from cordee.systems.explain.node.slow.links import LinkDetector
+from cordee.systems.explain.node.slow_links import Connection, SlowLinks
 from cordee.wire.messages import SlowLink
 
-MIB = 1 << 20
+
+@pytest.fixture
+def links() -> Iterator[SlowLinks]:
+    with closing(SlowLinks(loopback=True)) as made:
+        yield made
 
 
-def ring(nodes: int) -> dict[tuple[str, str], int]:
-    """The largest queue of each node to the next one, in bytes."""
-    return {(f"n{at}", f"10.0.0.{(at + 1) % nodes}"): 40_000 + 1000 * at for at in range(nodes)}
+@pytest.fixture
+def filled() -> Iterator[tuple[socket.socket, int]]:
+    """A connection to 127.0.0.2 whose peer reads nothing, and how much its kernel still holds of what was written."""
+    with socket.create_server(("127.0.0.2", 0)) as server, socket.socket() as client:
+        client.bind(("127.0.0.1", 0))
+        client.connect(server.getsockname())
+        peer, _ = server.accept()
+        with peer:
+            client.setblocking(False)
+            written = 0
+            while True:
+                try:
+                    written += client.send(bytes(1 << 16))
+                except BlockingIOError:
+                    break
+            yield client, written
 
 
-def rounds(detector: LinkDetector, links: dict[tuple[str, str], int], count: int, now: float, excused=()):
-    found = []
-    for number in range(count):
-        for (node, address), queued in links.items():
-            detector.told(node, [SlowLink(address, queued // 2, 1), SlowLink(address, queued, 0)])
-        found += detector.look(now + 10.0 * (number + 1), excused)
-    return found
+def of(links: SlowLinks, address: str) -> list[SlowLink]:
+    return [link for link in links.taken() if link.address == address]
 
 
-def test_the_connection_for_which_data_waits_in_every_round_is_named_once():
-    detector = LinkDetector()
-    (found,) = rounds(detector, {**ring(4), ("n2", "10.0.0.3"): 3 * MIB}, 20, 0.0)
-    assert (found.node, found.address, found.queued_bytes, found.retransmits) == ("n2", "10.0.0.3", 3 * MIB, 6)
-    assert found.usual_bytes < 64_000
+def test_what_a_peer_does_not_take_is_queued_for_it(links: SlowLinks, filled: tuple[socket.socket, int]):
+    links.look(100.0)
+    (link,) = of(links, "127.0.0.2")
+    assert 0 < link.queued_bytes <= filled[1]
+    assert of(links, "127.0.0.2") == [], "another window has begun"
+    links.look(100.5)
+    assert of(links, "127.0.0.2") == [], "the next look is not due yet"
+    links.look(200.0)
+    assert len(of(links, "127.0.0.2")) == 1
 
 
-def test_it_is_told_again_when_it_comes_back():
-    detector = LinkDetector()
-    slow = {**ring(4), ("n2", "10.0.0.3"): 3 * MIB}
-    assert len(rounds(detector, slow, 8, 0.0)) == 1
-    assert rounds(detector, ring(4), 8, 100.0) == []
-    assert len(rounds(detector, slow, 8, 200.0)) == 1
+def test_what_stays_on_the_node_is_not_told_of(filled: tuple[socket.socket, int]):
+    with closing(SlowLinks()) as links:
+        links.look(100.0)
+        assert [link for link in links.taken() if link.address.startswith("127.")] == []
 
 
-@pytest.mark.parametrize(
-    "links",
-    [
-        dict.fromkeys(ring(8), 3 * MIB),  # large messages everywhere
-        {**ring(2), ("n0", "10.0.0.1"): 3 * MIB},  # two: too few to say
-        {**ring(4), ("n0", "10.0.0.1"): 3 * MIB, ("n1", "10.0.0.2"): 3 * MIB},  # half of them
-    ],
-)
-def test_what_is_common_or_among_few_blames_nobody(links):
-    assert rounds(LinkDetector(), links, 20, 0.0) == []
+def test_connections_of_other_users_are_not_told_of(
+    links: SlowLinks, filled: tuple[socket.socket, int], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    links.look(100.0)
+    assert links.taken() == ()
 
 
-def test_a_burst_blames_nobody():
-    detector = LinkDetector()
-    for number in range(10):
-        assert rounds(detector, ring(4), 1, 60.0 * number) == []
-        assert rounds(detector, {**ring(4), ("n2", "10.0.0.3"): 9 * MIB}, 5, 60.0 * number + 10) == []
+def test_repeats_are_counted_from_the_first_look_on_and_by_connection(links: SlowLinks, monkeypatch):
+    told: list[list[Connection]] = [
+        [Connection((1, 1), "10.0.0.2", 0, 70)],
+        [Connection((1, 1), "10.0.0.2", 0, 75), Connection((2, 9), "10.0.0.2", 500, 2)],
+        [
+            Connection((1, 2), "10.0.0.2", 100, 3),
+            Connection((2, 9), "10.0.0.2", 400, 2),
+            Connection((3, 1), "::2", 9, 0),
+        ],
+        [],
+    ]
+    monkeypatch.setattr(links, "_connections", lambda: iter(told.pop(0)))
+    links.look(100.0)
+    assert links.taken() == ()
+    links.look(110.0)
+    links.look(120.0)
+    assert links.taken() == (SlowLink("10.0.0.2", 500, 10), SlowLink("::2", 9, 0))
+    links.look(130.0)
+    assert links.taken() == ()
 
 
-def test_who_waits_for_a_slow_rank_has_no_slow_connection():
-    slow = {**ring(4), ("n2", "10.0.0.3"): 3 * MIB}
-    assert rounds(LinkDetector(), slow, 20, 0.0, ("n3", "10.0.0.3")) == []
-    assert rounds(LinkDetector(), slow, 20, 0.0, ("n2",)) == []
+def test_only_the_worst_are_told_of(links: SlowLinks, monkeypatch):
+    many = [Connection((at, 1), f"10.0.1.{at}", at, 0) for at in range(1, 100)]
+    monkeypatch.setattr(links, "_connections", lambda: iter(many))
+    links.look(100.0)
+    assert [link.queued_bytes for link in links.taken()] == list(range(99, 67, -1))
 
 
-def test_another_attempt_begins_anew():
-    detector = LinkDetector()
-    slow = {**ring(4), ("n2", "10.0.0.3"): 3 * MIB}
-    rounds(detector, slow, 5, 0.0)
-    detector.begin(50.0)
-    assert rounds(detector, slow, 5, 50.0) == []
+@pytest.mark.parametrize("error", [PermissionError, ValueError, socket.timeout])
+def test_a_kernel_that_does_not_tell_is_asked_once(links: SlowLinks, monkeypatch, error):
+    asked = []
+
+    def refuse() -> Iterator[Connection]:
+        asked.append(1)
+        raise error
+
+    monkeypatch.setattr(links, "_connections", refuse)
+    for now in (100.0, 110.0, 120.0):
+        links.look(now)
+    assert (len(asked), links.taken()) == (1, ())

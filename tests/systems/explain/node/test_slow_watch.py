@@ -78,7 +78,7 @@ class Run:
             each = self.attempt.ranks_per_node
             ranks = range(at * each, (at + 1) * each)
             digests = tuple(digest(rank, (slow or {}).get(rank, 3.0), what) for rank in ranks)
-            self.watch.telemetry(node, Telemetry(None, (), digests=digests, **more))
+            self.watch.telemetry(node, Telemetry(None, (), digests=digests, **more), b"")
         self.watch.second(self.now)
 
     def rules(self) -> list[str]:
@@ -104,7 +104,7 @@ def run(tmp_path, monkeypatch):
 
 def test_a_slow_rank_is_written_with_cause_place_what_to_do_and_the_faults_of_its_node(run):
     one = run()
-    one.watch.telemetry(NODES[2], Telemetry(None, (), findings=(HEAT, CLOSED)))
+    one.watch.telemetry(NODES[2], Telemetry(None, (), findings=(HEAT, CLOSED)), b"")
     for _ in range(6):
         one.pass_round({5: 1.6})
     (finding,) = one.findings
@@ -200,7 +200,7 @@ def test_a_slow_connection_is_written_with_the_node_at_its_other_end(run):
     for _ in range(8):
         for at, node in enumerate(NODES):
             queued = 5 << 20 if at == 1 else 1000
-            one.watch.telemetry(node, Telemetry(None, (), links=(SlowLink(f"10.0.0.{(at + 1) % 4}", queued, at),)))
+            one.watch.telemetry(node, Telemetry(None, (), links=(SlowLink(f"10.0.0.{(at + 1) % 4}", queued, at),)), b"")
         one.pass_round()
     assert one.rules() == ["straggler-link"]
     assert one.findings[0]["evidence"]["where"] == "n1 to n2"
@@ -221,7 +221,7 @@ def test_stages_that_ranks_tell_are_not_compared_with_each_other(run):
     for at, node in enumerate(NODES):
         told = tuple(RankPlace(1, rank, {"pp": rank // 4, "dp": rank % 4}) for rank in (2 * at, 2 * at + 1))
         old = RankPlace(0, 2 * at, {"pp": 9})
-        one.watch.telemetry(node, Telemetry(None, (), places=(*told, old)))
+        one.watch.telemetry(node, Telemetry(None, (), places=(*told, old)), b"")
     for _ in range(6):
         one.pass_round({**last_stage, 1: 1.6})
     assert [finding["evidence"]["ranks"] for finding in one.findings] == [[1]]
@@ -234,6 +234,6 @@ def test_ranks_that_the_script_has_started_itself_are_judged_on_the_nodes_that_t
         one.now += 10.0
         for at, node in enumerate(NODES[:2]):
             digests = tuple(digest(rank, 1.6 if rank == 5 else 3.0) for rank in range(4 * at, 4 * at + 4))
-            one.watch.telemetry(node, Telemetry(None, (), digests=digests))
+            one.watch.telemetry(node, Telemetry(None, (), digests=digests), b"")
         one.watch.second(one.now)
     assert [(one["evidence"]["ranks"], one["evidence"]["nodes"]) for one in one.findings] == [([5], ["n1"])]

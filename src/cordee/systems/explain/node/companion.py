@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, Hashable, Iterator, Optional
 
 from cordee.control.agent.companions import Companion, CompanionHost, TimeSpent
@@ -13,7 +14,8 @@ from cordee.systems.explain.node.gathering import Gathering
 from cordee.systems.explain.node.motion import RankMotion
 from cordee.systems.explain.node.pulses import SILENT_S, NodePulses, RankProcess, trainers
 from cordee.systems.explain.node.rank_times import RankTimes
-from cordee.wire.messages import Gather, Observe, ProfileRanks, RankStand
+from cordee.systems.explain.node.slow_links import SlowLinks
+from cordee.wire.messages import Gather, Observe, ProfileRanks, RankStand, SlowLink
 from cordee.wire.pulse import FOLDER
 
 STANDS_S = 5.0
@@ -22,6 +24,7 @@ _LOOK_CLOSER_S = 2.0
 # The loop itself was late by more than this: the machine was paused, or it is so busy that ranks are late as well.
 _LATE_S = 3.0
 _STOPPED = ("T", "t")
+_MOST_WINDOWS = 3  # of links, that nobody has taken
 
 
 class _Watched:
@@ -42,6 +45,8 @@ class StandWatch(Companion):
         super().__init__(plan, node)
         about = plan.step.systems.get("explain", {})
         self._times = RankTimes(bool(about.get("stragglers", True)))
+        self._links = SlowLinks()
+        self._links_told: deque[tuple[SlowLink, ...]] = deque(maxlen=_MOST_WINDOWS)
         self._stands_wanted = bool(about.get("enabled", True))
         self._wanted = self._stands_wanted or self._times.wanted
         self._host: Optional[CompanionHost] = None
@@ -85,7 +90,7 @@ class StandWatch(Companion):
                 for process in processes:
                     process.unseen(late_s)
             _look(watched, processes, steps.get(rank), now)
-        self._times.look(self._trainers(), now)
+        self._look_at_time(now)
         stands = (watched.motion.stand(now) for watched in self._ranks.values())
         self._stands = tuple(stand for stand in stands if stand.stands_s >= STANDS_S)
 
@@ -94,15 +99,24 @@ class StandWatch(Companion):
         return self._stands if of_now and self._stands_wanted else ()
 
     def spent(self) -> TimeSpent:
-        return TimeSpent(self._times.taken())
+        links = tuple(link for window in self._links_told for link in window)
+        self._links_told.clear()
+        return TimeSpent(self._times.taken(), links)
 
     async def close(self) -> None:
+        self._links.close()
         if self._pulses is not None:
             self._pulses.close()
 
     def _observe(self, order: Observe, body: bytes) -> None:
         if self._host is not None and order.attempt == self._host.attempt():
             self._times.wanted = order.wanted
+
+    def _look_at_time(self, now: float) -> None:
+        if self._times.wanted:
+            self._links.look(now)
+        if self._times.look(self._trainers(), now):
+            self._links_told.append(self._links.taken())
 
     def _trainers(self) -> Iterator[tuple[int, RankProcess]]:
         assert self._pulses is not None

@@ -10,9 +10,18 @@ from array import array
 from collections import deque
 from typing import Deque, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
-from cordee.core.stats import MAD_TO_SIGMA, median, outliers_among_peers
+from cordee.core.stats import MAD_TO_SIGMA, Outlier, median, outliers_among_peers
 from cordee.systems.explain.node.slow.causes import SlowCause, cause_of, common_cause
-from cordee.systems.explain.node.slow.rounds import NAN, RankPeers, RankRound, RoundBeingHeard
+from cordee.systems.explain.node.slow.rounds import (
+    DATA,
+    DELAYED,
+    NAN,
+    STOPPED,
+    THROTTLED,
+    RankPeers,
+    RankRound,
+    RoundBeingHeard,
+)
 from cordee.wire.messages import RankDigest
 
 ROUND_S = 10.0
@@ -35,6 +44,9 @@ class _Span(NamedTuple):
 
 
 _LONG_EVERY = 3
+# Who waits less by less than is certain is slow all the same where one of these says so by itself.
+_BACKED_Z = 2.5
+_BACKING = (STOPPED, DELAYED, THROTTLED, DATA)
 _SHORT, _LONG = _Span(4, 0.05, 0.01), _Span(30, 0.02, 0.004)
 
 
@@ -177,17 +189,38 @@ class SlowDetector:
         less = {rank: _middle(column) for rank, column in enumerate(columns)}
         noises = [one.noise for one in heard if one.noise == one.noise]
         noise = max(span.noise, 1.25 * median(noises) / span.rounds**0.5 if noises else 0.0)
-        found = outliers_among_peers(
-            less,
-            self._group_of,
-            least=_LEAST_PEERS,
-            z=span.z,
-            ratio=0.0,
-            side="high",
-            noise=noise,
-            apart=span.apart,
+        found = self._outliers(less, span.z, noise, span.apart)
+        slow = {rank: span for rank in found if self._holds(rank, heard, span)}
+        if brief:
+            rounds = [one.round for one in heard]
+            backed = self._outliers(less, _BACKED_Z, noise, span.apart)
+            slow.update({rank: span for rank in backed if rank not in slow and self._is_backed(rank, rounds)})
+        return slow
+
+    def _outliers(self, values: Mapping[int, float], z: float, noise: float, apart: float) -> dict[int, Outlier]:
+        return outliers_among_peers(
+            values, self._group_of, least=_LEAST_PEERS, z=z, ratio=0.0, side="high", noise=noise, apart=apart
         )
-        return {rank: span for rank in found if self._holds(rank, heard, span)}
+
+    def _is_backed(self, rank: int, rounds: Sequence[RankRound]) -> bool:
+        """Return whether something that is measured apart from waiting takes a rank's time, in every round and beyond all chance."""
+        for what in _BACKING:
+            own = [one.of(what)[rank] - self._peers.median(one.of(what), rank) for one in rounds]
+            if not all(beyond >= _SHORT.apart / 2 for beyond in own):
+                continue
+            shares = {peer: _middle([one.of(what)[peer] for one in rounds]) for peer in self._peers.of(rank)}
+            if rank in outliers_among_peers(
+                shares,
+                {},
+                least=_LEAST_PEERS,
+                z=_SHORT.z,
+                ratio=0.0,
+                side="high",
+                noise=_SHORT.noise,
+                apart=_SHORT.apart,
+            ):
+                return True
+        return False
 
     def _holds(self, rank: int, heard: Sequence[_Heard], span: _Span) -> bool:
         """Return whether it is more than a burst: it is so in every round, or over long in the earlier, the later and the last ones."""
