@@ -323,3 +323,36 @@ def test_the_same_ends_are_asked_about_again_for_a_new_connection(tmp_path: Path
     peers.closed(ends)
     peers.opened(ends)
     assert asyncio.run(_owner(peers, ends)) == 8
+
+
+class _CountedTable:
+    """A table of sockets that counts how often it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.looks = path, 0
+
+    def __fspath__(self) -> str:
+        self.looks += 1
+        return str(self.path)
+
+
+def test_a_thousand_strangers_who_ask_at_once_cost_a_few_looks_at_the_tables(tmp_path: Path) -> None:
+    import asyncio
+
+    table, server = _CountedTable(tmp_path / "tcp"), ("127.0.0.1", 2000)
+    line = " 0: 0100007F:{:04X} 0100007F:07D0 01 0:0 0:0 0 {} 0 5 1\n"
+    table.path.write_text("".join(line.format(port, 7 if port == 3500 else 8) for port in range(3000, 4000)))
+    peers = Peers([table])  # type: ignore[list-item]
+
+    async def all_owners() -> list[int | None]:
+        ends = [(("127.0.0.1", port), server) for port in range(3000, 4001)]
+        for each in ends:
+            peers.opened(each)
+        asking = [asyncio.create_task(_owner(peers, each)) for each in ends]
+        await asyncio.sleep(0)
+        peers.closed(ends[0])
+        return await asyncio.gather(*asking)
+
+    owners = asyncio.run(all_owners())
+    assert owners == [None] + [8] * 499 + [7] + [8] * 499 + [None]
+    assert table.looks <= 2

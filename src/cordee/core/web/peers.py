@@ -30,6 +30,9 @@ class Peers:
         self._tables = tuple(tables)
         self._owners: dict[Ends, int | None] = {}
         self._open: set[Ends] = set()
+        self._asked: dict[Ends, asyncio.Future[int | None]] = {}
+        self._looked_for: dict[Ends, asyncio.Future[int | None]] = {}
+        self._look: asyncio.Task[None] | None = None
 
     def opened(self, ends: Ends) -> None:
         """Note that a connection begins; the same ends may have been another user's before."""
@@ -40,6 +43,9 @@ class Peers:
         """Forget a connection."""
         self._owners.pop(ends, None)
         self._open.discard(ends)
+        for waiting in (self._asked, self._looked_for):
+            if ends in waiting:
+                _answer(waiting.pop(ends), None)
 
     async def owner(self, scope: Any) -> int | None:
         """Return the user id at the other end of a request's connection, None where it cannot be found."""
@@ -48,10 +54,35 @@ class Peers:
         ends: Ends = (tuple(scope["client"]), tuple(scope["server"]))
         if ends in self._owners:
             return self._owners[ends]
-        found = await asyncio.to_thread(socket_owner, *ends, self._tables)
-        if ends in self._open:
-            self._owners[ends] = found
-        return found
+        if ends not in self._asked:
+            self._asked[ends] = asyncio.get_running_loop().create_future()
+        answer = self._asked[ends]
+        if self._look is None:
+            self._look = asyncio.create_task(self._look_up())
+        return await asyncio.shield(answer)
+
+    async def _look_up(self) -> None:
+        """Look into the kernel's tables for all who have asked, and again for who asked meanwhile: the tables are as long as
+        there are connections, and a look for each of a thousand would take many seconds.
+        """
+        try:
+            while self._asked:
+                self._looked_for, self._asked = self._asked, {}
+                found = await asyncio.to_thread(socket_owners, list(self._looked_for), self._tables)
+                for ends, answer in self._looked_for.items():
+                    if ends in self._open:
+                        self._owners[ends] = found.get(ends)
+                    _answer(answer, found.get(ends))
+        finally:
+            self._look = None
+            for answer in (*self._looked_for.values(), *self._asked.values()):
+                _answer(answer, None)
+            self._looked_for, self._asked = {}, {}
+
+
+def _answer(asked: asyncio.Future[int | None], owner: int | None) -> None:
+    if not asked.done():
+        asked.set_result(owner)
 
 
 def socket_owner(local: Address, remote: Address, tables: Iterable[Path] = _TABLES) -> int | None:
