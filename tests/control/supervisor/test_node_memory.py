@@ -32,6 +32,14 @@ def test_where_memory_is_full_channels_are_made_on_a_disk_and_that_is_said(job, 
     assert "not in memory: /dev/shm: No space left on device" in text
 
 
+def test_where_memory_is_full_set_up_lines_leave_their_environment_on_a_disk(job, start, tmp_path, monkeypatch):
+    preload(monkeypatch, into=tmp_path, no_room_in=["/dev/shm"])
+    run = start(job(run=["sh", "-c", "echo found $FROM_SETUP"], toml='setup = ["export FROM_SETUP=there"]'))
+    assert run.wait_end().state == "finished"
+    assert b"found there" in run.output()
+    assert any("setup-environment lies in" in text for text in troubles(run))
+
+
 def test_where_no_place_has_room_the_rank_does_not_start_and_the_run_says_why(job, start, tmp_path, monkeypatch):
     preload(monkeypatch, into=tmp_path, no_room_in=["/dev/shm", TMP, "/tmp"])
     run = start(job(toml="[need]\nranks_per_node = 2"), restart__retries=0)

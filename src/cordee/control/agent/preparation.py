@@ -24,6 +24,8 @@ from cordee.runs.plan import RunPlan, part_in
 from cordee.wire.messages import Checks, ChecksDone, ChecksOutput, Clock, FreePorts, Port, Setup, SetupDone, Time
 
 _SETUP, _CHECKS = "setup", "checks"
+# More no kernel hands to a process by default.
+_ENVIRONMENT_BYTES = 2 << 20
 # The module that is run to ask a node's checks.
 CHECKS_PART = "checks"
 
@@ -77,7 +79,7 @@ class Preparation:
         tell, tail = self._uplink.teller(), LastOutput()
         try:
             self._channels.renew()
-            output = self._channels.folder / "setup-environment"
+            output = self._channels.reserve("setup-environment", _ENVIRONMENT_BYTES)
             inside = self._enclosure.encloses
             shell = self._enclosure.wrap(setup_shell(self._lines, output, inside))
         except (NoRoom, EnclosureDown) as error:
@@ -97,6 +99,7 @@ class Preparation:
                 except OSError as error:
                     text = f"the set-up's environment cannot be read: {error}"
             else:
+                output.unlink(missing_ok=True)
                 text = text or tail.message() or f"set-up ended: {ended.reason}"
             status = "pass" if ended.code == 0 and not text else "fail"
             tell(SetupDone(order.id, status, text, ended.seconds))

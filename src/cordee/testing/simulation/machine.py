@@ -302,6 +302,10 @@ class Channels:
         self._world.channels[name] = self._open[name] = VirtualChannel(attempt, rank)
         return name
 
+    def reserve(self, name: str, size: int) -> Path:
+        """See RankChannels."""
+        return self.folder / name
+
     def close(self, attempt: int, rank: int) -> None:
         """See RankChannels."""
         channel = self._open.get(f"{self._host.name}/{attempt}-{rank}")

@@ -119,19 +119,32 @@ class RankChannels:
         Raises:
             NoRoom: the text names each place and its reason.
         """
+        what = f"the channel of rank {rank} needs {format_size(CHANNEL_BYTES)}"
+        path = self._made(f"{attempt}-{rank}.channel", create_channel, "channels of ranks lie", what)
+        self._add(attempt, rank, path)
+        return str(path)
+
+    def reserve(self, name: str, size: int) -> Path:
+        """Make a file with room for `size` bytes and return its path: in memory, else on a disk of the node.
+
+        Raises:
+            NoRoom: the text names each place and its reason.
+        """
+        return self._made(name, lambda path: _reserve(path, size), f"{name} lies", f"{name} needs {format_size(size)}")
+
+    def _made(self, name: str, make: Callable[[Path], None], lies: str, needs: str) -> Path:
         errors = []
         for place in memory_places():
             try:
-                path = self._place(place).path / f"{attempt}-{rank}.channel"
-                create_channel(path)
+                path = self._place(place).path / name
+                make(path)
             except OSError as error:
                 errors.append(_at(place, error))
                 continue
             if errors:
-                self._tell(f"channels of ranks lie in {place}, not in memory: {'; '.join(errors)}")
-            self._add(attempt, rank, path)
-            return str(path)
-        raise NoRoom(f"the channel of rank {rank} needs {format_size(CHANNEL_BYTES)}", errors)
+                self._tell(f"{lies} in {place}, not in memory: {'; '.join(errors)}")
+            return path
+        raise NoRoom(needs, errors)
 
     def close(self, attempt: int, rank: int) -> None:
         """Say that the rank has ended: its file goes when all that it holds is stored."""
@@ -264,6 +277,17 @@ class RankChannels:
                     os.unlink(reader.path)
                 except FileNotFoundError:
                     continue
+
+
+def _reserve(path: Path, size: int) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def _at(place: Path, error: OSError) -> str:
