@@ -30,6 +30,7 @@ _UNHEARD_MOST_S = 30.0
 # A look is two questions: with one look a minute by all agents together, the controller gets two a minute. One that had no
 # answer is a single question.
 _LOOK_S = 60.0
+_LOOK_APART_S = 10.0
 _UNANSWERED_S = 30.0
 _LATER_S = 300.0
 _EACH_LATER_S = 0.5
@@ -247,8 +248,13 @@ class SlurmRescue:
 
 
 def _first_look_s(index: int) -> float:
-    """Return after how long the agent of the node at `index` looks first: the second node's, as the supervisor was on the first."""
-    return _LOOK_S * max(0, index - 1) if index <= _ASKING_NODES else _NOTICE_S + index * _EACH_LATER_S
+    """Return after how long the agent of the node at `index` looks first: the second node's, as the supervisor was on the first.
+
+    The next two never look together with it: they find what it was told a while ago.
+    """
+    return (
+        (_LOOK_S + _LOOK_APART_S) * max(0, index - 1) if index <= _ASKING_NODES else _NOTICE_S + index * _EACH_LATER_S
+    )
 
 
 def _pause_s(index: int, nodes: int) -> float:
