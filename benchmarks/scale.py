@@ -34,6 +34,7 @@ from cordee.control.agent.uplink import Uplink
 from cordee.control.supervisor import supervisor as supervising
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import WireError
+from cordee.machine.processes.parent import die_with_parent
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
@@ -164,7 +165,11 @@ class Counted:
 
 
 def supervise(folder: str, file: str, profiled: bool) -> int:
-    """Be the supervisor of a run, and count."""
+    """Be the supervisor of a run, and count.
+
+    It ends with the benchmark: left alone, it would have a keeper start a real agent for each node.
+    """
+    die_with_parent()
     Counted(Path(file), profiled).watch()
     sys.argv = ["supervisor", "--folder", folder]
     return supervising.main()
@@ -353,6 +358,7 @@ async def live(
 
 def client(root: Path, names: list[str], per_node: int, interval_s: float, pid: int, commands: Any, told: Any) -> None:
     """Be one process of agents."""
+    die_with_parent()
     gc.disable()
     asyncio.run(live(root, names, per_node, interval_s, pid, commands, told))
 
