@@ -360,6 +360,7 @@ async def live(
 
 def client(root: Path, names: list[str], per_node: int, interval_s: float, pid: int, commands: Any, told: Any) -> None:
     """Be one process of agents."""
+    die_with_parent()
     gc.disable()
     asyncio.run(live(root, names, per_node, interval_s, pid, commands, told))
 
