@@ -34,12 +34,14 @@ class Page(NamedTuple):
         file: of `static` in the system's folder, a JavaScript module whose default export is the page's component.
         title: in words.
         tab: whether it is among the tabs of a run.
+        folder: of the run's folder, without which a run has no such tab; empty: every run has it.
     """
 
     pattern: str
     file: str
     title: str
     tab: bool = False
+    folder: str = ""
 
 
 class System(NamedTuple):
@@ -111,6 +113,16 @@ def outsiders() -> tuple[System, ...]:
 def all_systems() -> tuple[System, ...]:
     """Return the built-in systems, and those of other packages behind them."""
     return (*built_in(), *outsiders())
+
+
+@cache
+def page_folders() -> tuple[str, ...]:
+    """Return the folders of a run's folder that tabs of systems ask for.
+
+    Raises:
+        CordeeError: a system of another package cannot be loaded.
+    """
+    return tuple(dict.fromkeys(page.folder for system in all_systems() for page in system.pages if page.folder))
 
 
 def telling(names: Collection[str]) -> tuple[System, ...]:

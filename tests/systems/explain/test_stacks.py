@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from cordee.systems.explain.hang.stacks import StackFrame, main_stack, merged, own_line, read_stacks, tree_lines
+from cordee.systems.explain.hang.stacks import (
+    StackFrame,
+    main_stack,
+    merged,
+    own_line,
+    read_stacks,
+    shown_tree,
+    tree_lines,
+)
 
 from .made_hang import WAITS
 
@@ -54,3 +62,21 @@ def test_calls_of_libraries_are_counted_unless_all_are_wanted():
     tree = merged({0: frames})
     assert list(tree_lines(tree))[1] == "  /home/me/model.py:7 (attend)  1 rank: 0   (through 2 calls of libraries)"
     assert len(list(tree_lines(tree, every_frame=True))) == 4
+
+
+def test_a_tree_for_a_page_keeps_the_calls_of_most_ranks_and_counts_the_others():
+    main = StackFrame("/home/me/train.py", 90, "<module>")
+    stacks = {
+        rank: (StackFrame("/home/me/train.py", rank if rank < 50 else 40, "step"), main) for rank in range(10_000)
+    }
+    tree = shown_tree(merged(stacks), 3)
+    (root,) = tree["below"]
+    assert (root["count"], root["ranks"], root["here"], len(root["below"]), root["more"]) == (
+        10_000,
+        "0-9999",
+        0,
+        2,
+        48,
+    )
+    assert (root["below"][0]["line"], root["below"][0]["count"], root["below"][0]["library"]) == (40, 9951, False)
+    assert shown_tree(merged({}), 3)["below"] == []

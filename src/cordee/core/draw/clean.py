@@ -22,10 +22,25 @@ def one_line(text: object, most: int = 500) -> str:
 
 def ranges(numbers: list[int]) -> str:
     """Return whole numbers as people write them: `0-3, 8`."""
+    return ", ".join(_part(low, high) for low, high in _parts(numbers))
+
+
+def few_ranges(numbers: list[int], most: int = 12) -> str:
+    """Return whole numbers as `ranges` does, with at most so many parts: `0-3, 8 and 90 more`."""
+    parts = _parts(numbers)
+    more = sum(high - low + 1 for low, high in parts[most:])
+    return ", ".join(_part(low, high) for low, high in parts[:most]) + (f" and {more} more" if more else "")
+
+
+def _part(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def _parts(numbers: list[int]) -> list[list[int]]:
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and number == parts[-1][1] + 1:
             parts[-1][1] = number
         else:
             parts.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
+    return parts

@@ -47,6 +47,8 @@ def _link(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     }
     if "metric" in query:
         return {"page": "heat", "query": query}
+    if facts.get("hang") is not None:
+        return {"page": "hangs", "query": {"hang": str(facts["hang"])}}
     ranks = facts.get("ranks")
     if isinstance(ranks, list) and ranks:
         return {"page": "rank", "query": {"rank": str(ranks[0])}}

@@ -15,6 +15,9 @@ SYSTEM = System(
         "watcher/explain": "cordee.systems.explain.node.hang.watch:HangWatch",
     },
     report="cordee.systems.explain.report:SECTIONS",
-    routes="cordee.systems.explain.topology.routes:router",
-    pages=(Page("run/:run/topology", "topology.js", "Topology", tab=True),),
+    routes="cordee.systems.explain.routes:router",
+    pages=(
+        Page("run/:run/topology", "topology.js", "Topology", tab=True),
+        Page("run/:run/hangs", "hangs.js", "Hangs", tab=True, folder="hangs"),
+    ),
 )

@@ -44,6 +44,9 @@ class PageLine(Answer):
     file: str = Field(description="Its JavaScript module, as seen from those of the pages that are always there.")
     title: str
     tab: bool = Field(description="Whether it is among the tabs of a run.")
+    folder: str = Field(
+        description="Of a run's folder: only runs that have it (see `folders`) have the tab; empty: all."
+    )
 
 
 class PageList(Answer):
@@ -105,6 +108,7 @@ class RunPage(Answer):
     heard_at: Moment = Field(description="When anything was written into the folder last.")
     progress: dict[str, Any] | None = Field(description="`step`, `total`, `ratio`, `steps_per_s`, `remaining_s`, `at`.")
     missing: list[Missing]
+    folders: list[str] = Field(description="Those of the run's folder that pages of systems ask for.")
 
 
 class MetricLine(Answer):

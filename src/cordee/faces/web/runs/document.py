@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.client.reserved import CHECKPOINT_BYTES, CHECKPOINT_SECONDS
 from cordee.core.errors import CordeeError, RunFolderError
+from cordee.core.registry import page_folders
 from cordee.core.units import format_duration, parse_utc
 from cordee.core.web.findings import finding_line
 from cordee.faces.report.run_document import run_document
@@ -65,6 +66,7 @@ def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:
         document.pop("ranks")
         for node in document["nodes"]:
             node.pop("results")
+    document["folders"] = [name for name in page_folders() if (reading.folder.root / name).is_dir()]
     document["now"] = time.time()
     return document
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
+from cordee.core.registry import page_folders
 from cordee.machine.mounts import is_shared
 from cordee.runs.budget import Budget, SharedBudget
 from cordee.runs.folder import RunFolder
@@ -81,6 +82,7 @@ class Stamps:
     def _look(self, numbers: tuple[int, ...] | None) -> None:
         folder = self._folder
         places = [folder.journal, folder.telemetry, folder.root / "recorders", folder.report]
+        asked = [_listed(folder.root / name) for name in page_folders()]
         listed = [_listed(place) for place in (*places, folder.logs)[: 5 if numbers is None else 4]]
         heard = [status for part in (listed[0], listed[1], *listed[4:]) for status in (part or {}).values()]
         self.heard_at = max((mtime_ns / 1e9 for _, mtime_ns in heard), default=None)
@@ -90,10 +92,10 @@ class Stamps:
             self.heard_at = max(self.heard_at or 0.0, news[1] / 1e9) if news else self.heard_at
         elif listed[4] is not None:
             self.log_bytes = sum(size for name, (size, _) in listed[4].items() if name.endswith(".log"))
-        entries = sum(len(part) for part in listed if part)
-        self._cost = _READ_COST + _LISTING_COST * len(listed) + entries
+        entries = sum(len(part) for part in (*listed, *asked) if part)
+        self._cost = _READ_COST + _LISTING_COST * (len(listed) + len(asked)) + entries
         plain = [_status(folder.plan), _status(folder.telemetry / "sealed.zarr" / "zarr.json")]
-        found = [None if part is None else tuple(sorted(part.items())) for part in listed]
+        found = [None if part is None else tuple(sorted(part.items())) for part in (*listed, *asked)]
         self._stamp = (numbers, *plain, *found)
 
 

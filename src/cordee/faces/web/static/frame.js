@@ -48,7 +48,7 @@ function Fresh({ run, ended }) {
 
 function Tabs({ run, place, query, doc }) {
   const keep = { start: query.start, stop: query.stop, last: query.last };
-  const tabs = ROUTES.filter((route) => route[3]);
+  const tabs = ROUTES.filter(([, file, , tab, folder]) => tab && (!folder || file === place.file || doc?.folders?.includes(folder)));
   const open = doc?.findings?.length || 0;
   return html`<nav class="tabs" aria-label="This run">
     ${tabs.map(([pattern, file, title]) => {

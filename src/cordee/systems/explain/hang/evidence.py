@@ -115,6 +115,48 @@ def hang_numbers(run: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal() and len(name) < 7)
 
 
+class HangSummary(NamedTuple):
+    """One hang in short, without what was collected of each rank.
+
+    Attributes:
+        standing: how many ranks stood; ended: how many had ended before. For the others see `Hang`.
+    """
+
+    number: int
+    attempt: int
+    since: float
+    declared_at: float
+    after_s: float
+    action: str
+    busy: bool
+    asked: bool
+    world: int
+    standing: int
+    ended: int
+
+
+def summary_of(run: Path, number: int) -> HangSummary | None:
+    """Return a hang in short, None where it cannot be read: it may still be collected."""
+    told = _document(run / "hangs" / str(number) / "hang.json")
+    if told is None:
+        return None
+    standing, ended = len(_table(told.get("ranks"))), len(_table(told.get("ended")))
+    return HangSummary(*_head(number, told), _whole(told.get("world")) or standing + ended, standing, ended)
+
+
+def _head(number: int, told: dict[str, Any]) -> tuple[int, int, float, float, float, str, bool, bool]:
+    return (
+        number,
+        _whole(told.get("attempt")) or 0,
+        _number(told.get("since")),
+        _number(told.get("declared_at")),
+        _number(told.get("after_s")),
+        one_line(told.get("action", ""), 20),
+        told.get("busy") is True,
+        told.get("asked") is True,
+    )
+
+
 def read_hang(run: Path, number: int) -> Hang:
     """Return what was collected of a hang; files that cannot be read count as not collected.
 
@@ -142,14 +184,7 @@ def read_hang(run: Path, number: int) -> Hang:
             nodes[node.node] = node
     ended = {int(key): _whole(code) for key, code in _table(told.get("ended")).items() if key.isdecimal()}
     return Hang(
-        number,
-        _whole(told.get("attempt")) or 0,
-        _number(told.get("since")),
-        _number(told.get("declared_at")),
-        _number(told.get("after_s")),
-        one_line(told.get("action", ""), 20),
-        told.get("busy") is True,
-        told.get("asked") is True,
+        *_head(number, told),
         _whole(told.get("world")) or len(ranks) + len(ended),
         ranks,
         ended,

@@ -10,7 +10,7 @@ from cordee.core.draw.pages import page_environment
 from cordee.core.errors import UsageError
 from cordee.core.findings import Finding
 from cordee.systems.explain.hang.evidence import hang_numbers, read_hang
-from cordee.systems.explain.hang.views import HangView
+from cordee.systems.explain.hang.views import HangView, causes_of
 from cordee.telemetry.shown.section import Reported, Section
 
 _WIDE, _MOST_HANGS, _MOST_LINES = 80, 5, 200
@@ -34,12 +34,7 @@ class HangSection(Section):
                 self._views.append(HangView(hang))
 
     def _causes(self, number: int) -> list[Finding]:
-        findings = self.reported.state.findings
-        return [
-            one
-            for one in findings
-            if one.rule.startswith("hang-") and isinstance(one.evidence, dict) and one.evidence.get("hang") == number
-        ]
+        return causes_of(number, self.reported.state.findings)
 
     def document(self) -> Any:
         return [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from cordee.core.draw.clean import one_line, ranges
+from cordee.core.draw.clean import few_ranges, one_line, ranges
 
 _MOST_THREADS, _MOST_FRAMES = 256, 200
 _HEAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
@@ -122,6 +123,46 @@ def merged(stacks: Mapping[int, tuple[StackFrame, ...]]) -> StackNode:
             node.ranks.append(rank)
         node.here.append(rank)
     return root
+
+
+def shown_tree(root: StackNode, most: int) -> dict[str, Any]:
+    """Return the tree as pages show it, with at most so many calls: those of most ranks, and what they were called by.
+
+    A call has `file`, `line`, `function`, `library` (no code of the user's), `count` and `ranks` (as text), `here` (how many stand in
+    it), `below`, and `more`: how many calls from it are left out.
+    """
+    document = _shown(root)
+    waiting: list[tuple[int, int, StackNode, dict[str, Any]]] = []
+    met = 0
+    for node in root.below.values():
+        waiting.append((-len(node.ranks), met := met + 1, node, document))
+    heapq.heapify(waiting)
+    while waiting:
+        _, _, node, above = heapq.heappop(waiting)
+        if most <= 0:
+            above["more"] += 1
+            continue
+        most -= 1
+        shown = _shown(node)
+        above["below"].append(shown)
+        for below in node.below.values():
+            heapq.heappush(waiting, (-len(below.ranks), met := met + 1, below, shown))
+    return document
+
+
+def _shown(node: StackNode) -> dict[str, Any]:
+    frame = node.frame or StackFrame("", 0, "")
+    return {
+        "file": frame.file,
+        "line": frame.line,
+        "function": frame.name,
+        "library": frame.library,
+        "count": len(node.ranks),
+        "ranks": few_ranges(node.ranks),
+        "here": len(node.here),
+        "below": [],
+        "more": 0,
+    }
 
 
 def tree_lines(root: StackNode, *, every_frame: bool = False) -> Iterator[str]:

@@ -5,7 +5,7 @@ import { at, withQuery } from "../routes.js";
 import { Given, Icon, Time, plain, shape, tone } from "../ui.js";
 
 const ORDER = { error: 0, warn: 1, info: 2 };
-const PAGES = new Set(["heat", "bands", "logs", "data", "storage", "score", "nodes", "findings"]);
+const PAGES = new Set(["heat", "bands", "logs", "data", "storage", "score", "nodes", "findings", "hangs"]);
 
 /** Return findings with the grave ones first. */
 export const graveFirst = (findings) => [...findings].sort((one, other) => (ORDER[one.severity] ?? 3) - (ORDER[other.severity] ?? 3));

@@ -1,0 +1,12 @@
+"""What explain answers to pages."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from cordee.systems.explain.hang.routes import router as hangs
+from cordee.systems.explain.topology.routes import router as topology
+
+router = APIRouter()
+for part in (topology, hangs):
+    router.include_router(part)
