@@ -18,6 +18,7 @@ SYSTEM = System(
     routes="cordee.systems.explain.routes:router",
     pages=(
         Page("run/:run/topology", "topology.js", "Topology", tab=True),
+        Page("run/:run/correlation", "correlation.js", "Correlation", tab=True),
         Page("run/:run/hangs", "hangs.js", "Hangs", tab=True, folder="hangs"),
     ),
 )

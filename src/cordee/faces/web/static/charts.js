@@ -48,10 +48,11 @@ function marker(marks) {
   };
 }
 
-function options({ lines, width, height, unit, time, xUnit, axis: labelled, low, high, marks, sync, onZoom, onCursor }) {
+function options({ lines, width, height, unit, rightUnit, time, xUnit, axis: labelled, low, high, marks, sync, onZoom, onCursor }) {
   const by = scaled();
   const font = `${Math.round(11 * by)}px system-ui, sans-serif`;
   const axis = { stroke: colour("soft"), font, grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
+  const right = lines.some((line) => line.right);
   const spec = [{}];
   const bands = [];
   for (const [at, line] of lines.entries()) {
@@ -64,7 +65,7 @@ function options({ lines, width, height, unit, time, xUnit, axis: labelled, low,
       dash: look.dash,
       points: { show: line.points ?? false, size: 5 * by },
       spanGaps: false,
-      scale: "y",
+      scale: line.right ? "right" : "y",
     });
     if (line.fillTo !== undefined) {
       bands.push({ series: [at + 1, line.fillTo + 1], fill: colour(`c${line.colour ?? 0}`, line.fillAlpha ?? 0.18) });
@@ -75,7 +76,7 @@ function options({ lines, width, height, unit, time, xUnit, axis: labelled, low,
     height: Math.round(height * by),
     series: spec,
     bands,
-    padding: [8 * by, RIGHT * by, labelled ? 0 : 8 * by, 0],
+    padding: [8 * by, right ? 0 : RIGHT * by, labelled ? 0 : 8 * by, 0],
     legend: { show: false },
     cursor: {
       drag: { x: true, y: false, setScale: false },
@@ -87,10 +88,12 @@ function options({ lines, width, height, unit, time, xUnit, axis: labelled, low,
     scales: {
       x: { time },
       y: { range: (plot, least, most) => span(least, most, low, high) },
+      ...(right ? { right: { range: (plot, least, most) => span(least, most) } } : {}),
     },
     axes: [
       { ...axis, size: labelled ? 26 * by : 0, space: 70 * by, ...xAxis(time, xUnit), ...(labelled ? {} : { values: (plot, ticks) => ticks.map(() => "") }) },
       { ...axis, size: LEFT * by, space: 26 * by, values: (plot, ticks) => ticks.map((value) => short(value, unit)) },
+      ...(right ? [{ ...axis, scale: "right", side: 1, size: LEFT * by, space: 26 * by, grid: { show: false }, values: (plot, ticks) => ticks.map((value) => short(value, rightUnit)) }] : []),
     ],
     hooks: {
       draw: [marker(marks)],
@@ -139,12 +142,13 @@ function span(least, most, low, high) {
 /**
  * A chart.
  *
- * x: numbers, epoch seconds when `time`; lines: `[{name, values, role?, fillTo?, colour?, points?}]` (`role: "edge"`: the
- * invisible edge of a band; `fillTo`: the number of the line that it is filled to); unit: of all values; range: [from, to]
+ * x: numbers, epoch seconds when `time`; lines: `[{name, values, role?, fillTo?, colour?, points?, right?}]` (`role: "edge"`: the
+ * invisible edge of a band; `fillTo`: the number of the line that it is filled to; `right`: measured on the axis at the right, in
+ * `rightUnit`); unit: of all other values; range: [from, to]
  * or null; xUnit: "step" or "seconds" where x is no time; onRange: a stretch was chosen; marks: `[{x, width?, colour?, dash?}]`; sync: charts of one name share a cursor;
  * axis: whether x is labelled; label: what a screen reader is told.
  */
-export function Chart({ x, lines, unit = "", height = 160, time = true, range, onRange, marks, sync, low, high, label, xUnit = "step", axis = true }) {
+export function Chart({ x, lines, unit = "", rightUnit = "", height = 160, time = true, range, onRange, marks, sync, low, high, label, xUnit = "step", axis = true }) {
   const [place, width] = useWidth();
   const theme = useTheme();
   const plot = useRef(null);
@@ -159,15 +163,15 @@ export function Chart({ x, lines, unit = "", height = 160, time = true, range, o
   function say(at) {
     if (x[at] === undefined) return "";
     const where = time ? new Date(x[at] * 1000).toLocaleTimeString("en-GB") : xUnit === "seconds" ? `after ${duration(x[at])}` : `step ${number(x[at], 6)}`;
-    const parts = visible.slice(0, 8).map((line) => `${line.name} ${quantity(line.values[at], unit)}`);
+    const parts = visible.slice(0, 8).map((line) => `${line.name} ${quantity(line.values[at], line.right ? rightUnit : unit)}`);
     return [where, ...parts].join("  ·  ");
   }
-  const kind = JSON.stringify(lines.map(({ values, ...line }) => line)) + unit + time + low + high + sync + axis;
+  const kind = JSON.stringify(lines.map(({ values, ...line }) => line)) + unit + rightUnit + time + low + high + sync + axis;
   const data = useMemo(() => [x, ...lines.map((line) => gaps(line.values))], [x, lines]);
   useEffect(() => {
     if (!width || !place.current) return undefined;
     const made = new uPlot(
-      options({ lines, width, height, unit, time, xUnit, axis, low, high, marks: shownMarks, sync, onZoom: zoom, onCursor: cursor }),
+      options({ lines, width, height, unit, rightUnit, time, xUnit, axis, low, high, marks: shownMarks, sync, onZoom: zoom, onCursor: cursor }),
       data,
       place.current,
     );

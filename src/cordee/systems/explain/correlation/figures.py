@@ -58,8 +58,8 @@ def lagged(target: np.ndarray, values: np.ndarray, most_lag: int) -> LaggedCorre
     devices = values.shape[1]
     best = LaggedCorrelations(np.zeros(devices), np.zeros(devices, int), np.zeros(devices))
     wanted = np.isfinite(target)
-    y = np.where(wanted, _clipped(target[:, None])[:, 0], np.nan)
-    x = _clipped(values)
+    y = np.where(wanted, clipped(target[:, None])[:, 0], np.nan)
+    x = clipped(values)
     gaps = np.isnan(x).mean(axis=0)
     alike = np.clip(_auto(y[:, None]) * _auto(x), -0.99, 0.99)
     for lag in sorted(range(-most_lag, most_lag + 1), key=abs):
@@ -106,8 +106,9 @@ def step_seconds(rows: np.ndarray, start: float, window_s: float, windows: int) 
     """
     per_rank = []
     rows = rows[rows["step"] >= 0]
-    for attempt, rank in sorted({(int(row["attempt"]), int(row["rank"])) for row in rows[["attempt", "rank"]]}):
-        own = rows[(rows["attempt"] == attempt) & (rows["rank"] == rank)]
+    rows = rows[np.lexsort((rows["rank"], rows["attempt"]))]
+    changes = (np.diff(rows["rank"]) != 0) | (np.diff(rows["attempt"]) != 0)
+    for own in np.split(rows, np.flatnonzero(changes) + 1) if len(rows) else []:
         steps, first = np.unique(own["step"], return_index=True)
         times = own["time"][first]
         made, took = np.diff(steps), np.diff(times)
@@ -126,7 +127,7 @@ def step_seconds(rows: np.ndarray, start: float, window_s: float, windows: int) 
     return found
 
 
-def _clipped(values: np.ndarray) -> np.ndarray:
+def clipped(values: np.ndarray) -> np.ndarray:
     """Return columns with their highest and lowest values cut; those without a value or a change are NaN."""
     values = np.where(np.isfinite(values), values, np.nan)
     found = np.full(values.shape, np.nan)

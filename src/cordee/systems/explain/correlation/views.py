@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from cordee.core.units import format_duration
 from cordee.systems.explain.correlation.figures import (
     LEAST_WINDOWS,
     MovedMetric,
+    clipped,
     enough,
     lagged,
     least_z,
@@ -28,6 +29,7 @@ SCHEMA = "cordee.correlate/1"
 _MOST_LAG_S = 60.0
 _MOST_WINDOWS = 2880
 _RESERVED = "cordee/"
+_MOST_CURVES, _MOST_POINTS = 24, 480
 _LOG = "cordee.log(step=step, loss=loss)"
 
 
@@ -40,6 +42,7 @@ class Correlations:
         step_s: the median time of a step; spread: from the 5th to the 95th percentile.
         looked_at: how many series, each of one metric of one device.
         found: the strongest first.
+        step_times: the median time of a step in each window, NaN where none ended.
     """
 
     run: str
@@ -51,6 +54,7 @@ class Correlations:
     spread: tuple[float, float]
     looked_at: int
     found: tuple[MovedMetric, ...]
+    step_times: np.ndarray = field(repr=False, compare=False)
 
     def document(self) -> dict[str, Any]:
         """Return it as `--json` prints it."""
@@ -120,8 +124,51 @@ def correlations_of(run: Run, start: float | None = None, stop: float | None = N
     known = target[np.isfinite(target)]
     spread = (float(np.quantile(known, 0.05)), float(np.quantile(known, 0.95)))
     return Correlations(
-        run.id, first, first + windows * window_s, window_s, windows, float(np.median(known)), spread, series, found
+        run.id,
+        first,
+        first + windows * window_s,
+        window_s,
+        windows,
+        float(np.median(known)),
+        spread,
+        series,
+        found,
+        target,
     )
+
+
+def curves_of(run: Run, view: Correlations) -> dict[str, Any]:
+    """Return what charts of it show: the time of a step, and of the strongest metrics the device that went with it most.
+
+    As they were compared: the highest and lowest 2 % are clipped. The answer has `times` (of each point's middle), `step_s`, and `metrics[{group, metric, unit, device, values}]`; null: not known.
+    """
+    every = max(1, -(-view.windows // _MOST_POINTS))
+    metrics = []
+    for one in view.found[:_MOST_CURVES]:
+        grid = run.grid(one.group, [one.metric], view.start, view.stop, every=int(view.window_s))
+        values = _aligned(grid.times, grid.values[0], view.start, view.window_s, view.windows)
+        device = one.strongest[0][0]
+        at = list(grid.devices).index(device)
+        curve = _points(clipped(values[:, [at]])[:, 0], every)
+        metrics.append(
+            {"group": one.group, "metric": one.metric, "unit": one.unit, "device": str(device), "values": curve}
+        )
+    middle = every * view.window_s / 2
+    return {
+        "times": [view.start + at * view.window_s + middle for at in range(0, view.windows, every)],
+        "step_s": _points(clipped(view.step_times[:, None])[:, 0], every),
+        "metrics": metrics,
+    }
+
+
+def _points(values: np.ndarray, every: int) -> list[float | None]:
+    """Return the means of so many windows at a time, None where none is known."""
+    found = []
+    for at in range(0, len(values), every):
+        part = values[at : at + every]
+        known = part[np.isfinite(part)]
+        found.append(float(known.mean()) if len(known) else None)
+    return found
 
 
 def _search(run: Run, target: np.ndarray, first: float, window_s: float) -> tuple[tuple[MovedMetric, ...], int]:
