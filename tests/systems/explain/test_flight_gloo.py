@@ -10,6 +10,7 @@ import pytest
 
 from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
+from cordee.systems.explain.flight.views import flight_of_folder
 
 RANKS = Path(__file__).with_name("gloo_ranks.py")
 KINDS = {
@@ -44,3 +45,11 @@ def test_the_rank_that_broke_it_is_named(dumps, kind, form):
 def test_a_receive_that_gloo_does_not_record_makes_the_cause_unknown(dumps):
     (finding,) = analyse(find_dumps(dumps / "transfer-pkl")).findings
     assert (finding["kind"], finding["ranks"], finding["suspects"]) == ("unknown", [], [2])
+
+
+def test_what_real_ranks_sent_is_what_they_called(dumps):
+    _, document = flight_of_folder(dumps / "stall-pkl", None, matrix=True)
+    named = {one["name"]: one for one in document["traffic"]["dimensions"]}
+    # Three times: 8 floats reduced in a ring of 4, and 4 floats passed along it; 2 floats in rings of 2.
+    assert named["all ranks"]["sent"] == [[rank, (rank + 1) % 4, 3 * (48 + 12)] for rank in (0, 1, 2, 3)]
+    assert named["pair"]["sent"] == [[0, 1, 24], [1, 0, 24], [2, 3, 24], [3, 2, 24]]

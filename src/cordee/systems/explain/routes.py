@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from cordee.systems.explain.correlation.routes import router as correlation
+from cordee.systems.explain.flight.routes import router as flight
 from cordee.systems.explain.hang.routes import router as hangs
 from cordee.systems.explain.topology.routes import router as topology
 
 router = APIRouter()
-for part in (topology, hangs, correlation):
+for part in (topology, hangs, correlation, flight):
     router.include_router(part)

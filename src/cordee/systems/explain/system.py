@@ -20,5 +20,6 @@ SYSTEM = System(
         Page("run/:run/topology", "topology.js", "Topology", tab=True),
         Page("run/:run/correlation", "correlation.js", "Correlation", tab=True),
         Page("run/:run/hangs", "hangs.js", "Hangs", tab=True, folder="hangs"),
+        Page("run/:run/communication", "communication.js", "Communication", tab=True, folder="flight"),
     ),
 )

@@ -30,6 +30,8 @@ def score(request: Request, run: str) -> Response:
     found, computing = server.part(Scores).ask(run, server.folder(run), ended=server.ended(run))
     if found is None:
         return server.answer(request, {"status": "computing", "computed_at": None, "score": None, "missing": []})
-    missing = [] if found.score is not None else [{"what": "the score", "why": found.why, "next": found.next}]
-    status = "ready" if found.score is not None else "computing" if computing else "impossible"
-    return server.answer(request, {"status": status, "computed_at": found.at, "score": found.score, "missing": missing})
+    missing = [] if found.document is not None else [{"what": "the score", "why": found.why, "next": found.next}]
+    status = "ready" if found.document is not None else "computing" if computing else "impossible"
+    return server.answer(
+        request, {"status": status, "computed_at": found.at, "score": found.document, "missing": missing}
+    )

@@ -131,7 +131,7 @@ class WatchState:
             return
         found, pending = self.scores.ask(self.folder.id, self.folder, ended=self.state.ended)
         if found is not None:
-            self.score, self.score_text = found.score, found.why
+            self.score, self.score_text = found.document, found.why
         elif pending:
             self.score_text = "is being computed"
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from cordee.core.errors import EXIT_BAD, EXIT_DONE, EXIT_USAGE, UsageError
+from cordee.core.errors import EXIT_BAD, EXIT_DONE, EXIT_USAGE
 from cordee.core.terminal.output import print_json
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found
@@ -16,9 +15,10 @@ from cordee.job.terminal.run_args import found
 @click.command()
 @click.argument("dumps", metavar="DIR|RUN", default="last", required=False)
 @click.option("--attempt", type=click.IntRange(min=0), help="Look at this attempt's dumps (default: the newest).")
+@click.option("--matrix", is_flag=True, help="Say who sent how much to whom and who waited for whom, per dimension.")
 @runs_option
 @json_option
-def command(dumps: str, attempt: int | None, runs: str | None, as_json: bool) -> None:
+def command(dumps: str, attempt: int | None, matrix: bool, runs: str | None, as_json: bool) -> None:
     """Say which rank broke the collective that a training hangs in, from PyTorch's Flight Recorder dumps.
 
     DIR holds one dump per rank, named by rank (nccl_trace_rank_3, rank-3.pkl, rank-3.json); of a RUN the newest attempt's
@@ -28,32 +28,22 @@ def command(dumps: str, attempt: int | None, runs: str | None, as_json: bool) ->
     Example:
       cordee flight /tmp/dumps
       cordee flight last --attempt 1
+      cordee flight last --matrix
     """
     from cordee.core.draw.clean import clean
     from cordee.runs.folder import RunFolder
-    from cordee.systems.explain.flight.analysis import analyse
-    from cordee.systems.explain.flight.files import find_dumps
-    from cordee.systems.explain.flight.rank_positions import add_places, state_of
-    from cordee.systems.explain.flight.words import lines
+    from cordee.systems.explain.flight.views import flight_of_folder, flight_of_run
+    from cordee.systems.explain.flight.words import lines, traffic_lines
 
     path = Path(dumps)
-    run = None if path.is_dir() and not RunFolder(path).exists() else found(dumps, runs)
-    if run is None:
-        flight = analyse(find_dumps(path, attempt))
+    if path.is_dir() and not RunFolder(path).exists():
+        flight, document = flight_of_folder(path, attempt, matrix=matrix)
     else:
-        folder = run.root / "flight"
-        if not folder.is_dir():
-            raise UsageError(
-                "this run has no dumps", given=run.id, next="PyTorch writes them when a collective times out"
-            )
-        state = state_of(run)
-        flight = analyse(find_dumps(folder, attempt), state.world_size)
-        add_places(flight.findings, run, state)
-    document: dict[str, Any] = flight.document()
+        flight, document = flight_of_run(found(dumps, runs), attempt, matrix=matrix)
     if as_json:
         print_json(document)
     else:
-        for line in lines(document):
+        for line in [*lines(document), *traffic_lines(document.get("traffic"))]:
             click.echo(clean(line))
     if not flight.judged:
         raise click.exceptions.Exit(EXIT_USAGE)

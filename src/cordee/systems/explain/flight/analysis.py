@@ -33,6 +33,9 @@ class Flight:
         refused: files that could not be read, with the reason.
         notes: what else a reader should know, in words.
         waiting: how many ranks wait in a call that has not ended.
+        files: the dumps that were used, by the rank that each is of.
+        members: the ranks of groups that dumps do not name (Gloo), by name and description.
+        apart: ranks whose clocks are far apart from the others'.
     """
 
     attempt: int | None
@@ -43,6 +46,9 @@ class Flight:
     refused: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     waiting: int = 0
+    files: dict[int, DumpFile] = field(default_factory=dict)
+    members: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+    apart: list[int] = field(default_factory=list)
 
     @property
     def bad(self) -> bool:
@@ -163,6 +169,8 @@ def _conclude(flight: Flight, rings: Rings, reader: _Reader, apart: dict[int, fl
     known = len(worlds[0]) if worlds else flight.world
     flight.world = known
     flight.judged = len(rings.ranks)
+    flight.files = {rank: reader.files[rank] for rank in sorted(rings.ranks)}
+    flight.apart = sorted(set(apart) & set(rings.ranks))
     ranks = worlds[0] if worlds else range(max(reader.highest, known - 1) + 1)
     flight.missing = sorted(set(ranks) - set(rings.ranks))
     flight.waiting = sum(bool(ring.waits) for ring in rings.ranks.values())
@@ -170,6 +178,8 @@ def _conclude(flight: Flight, rings: Rings, reader: _Reader, apart: dict[int, fl
     if odd:
         flight.notes.append(f"{odd} entries could not be understood and were left out")
     judge = FlightJudge(rings, len(ranks), reader.look)
+    unnamed = [group for group in rings.groups if group.members is None]
+    flight.members = {(group.name, group.desc): tuple(sorted(judge.members(group))) for group in unnamed}
     for verdict in judge.verdicts():
         if set(verdict.ranks) & set(apart):
             verdict = verdict._replace(kind=UNKNOWN, ranks=(), suspects=verdict.ranks)

@@ -13,7 +13,7 @@ _HARDWARE = "hardware-"
 
 def add_places(findings: list[dict[str, Any]], folder: RunFolder, state: RunState) -> None:
     """Add to each finding `places[{rank, node, mesh, hardware[]}]` of its ranks, or suspects."""
-    mesh = _mesh(folder) if findings else {}
+    mesh = mesh_of(folder) if findings else {}
     nodes = {rank.rank: rank.node for rank in state.ranks}
     about = {node.node: node for node in state.nodes}
     for finding in findings:
@@ -41,7 +41,8 @@ def _names(evidence: Any, node: str) -> bool:
     return evidence.get("node") == node or (isinstance(nodes, list) and node in nodes)
 
 
-def _mesh(folder: RunFolder) -> dict[int, dict[str, int]]:
+def mesh_of(folder: RunFolder) -> dict[int, dict[str, int]]:
+    """Return the index of each rank in each dimension, where ranks told it."""
     from cordee.telemetry.store.placement import placement
     from cordee.telemetry.store.reader import open_run
 

@@ -223,7 +223,7 @@ class Rings:
         cut = bool(entries) and isinstance(entries[0], dict) and entries[0].get("record_id", 0) != 0
         reading: dict[tuple[str, str], _Reading] = {}
         transfers: list[_Moved] = []
-        names, calls = self._names, self._calls
+        calls = self._calls
         odd = 0
         gloo = unrecorded = False
         for place, entry in enumerate(entries):
@@ -232,7 +232,7 @@ class Rings:
                 said, time = entry["profiling_name"], entry["time_created_ns"]
                 if type(name) is not str or type(desc) is not str or type(said) is not str or type(time) is not int:
                     raise TypeError
-                op, peer, free_in, free_out, gloo = names.get(said) or self._name(said)
+                op, peer, free_in, free_out, gloo = self.call_name(said)
                 now = reading.get((name, desc))
                 if now is None:
                     now = reading[name, desc] = _Reading(self._group(name, desc, members.get(name)), rank)
@@ -287,12 +287,14 @@ class Rings:
             self.groups.append(self._groups[key])
         return self._groups[key]
 
-    def _name(self, said: str) -> tuple[str, int, bool, bool, bool]:
+    def call_name(self, said: str) -> tuple[str, int, bool, bool, bool]:
         """Return what `nccl:send 0->1` says: operation, peer (-1: none), whether sizes of inputs and outputs are free, Gloo.
 
         Raises:
             ValueError: it is said in another way.
         """
+        if known := self._names.get(said):
+            return known
         match = _SAID.fullmatch(said)
         if match is None:
             raise ValueError

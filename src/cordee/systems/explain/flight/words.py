@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cordee.core.draw.clean import ranges
+from cordee.core.units import format_duration, format_size
 
 _NEXT = {
     "cpu-stall": "look at its Python stack: data loader, checkpoint, file system, or a loop that never reaches the call",
@@ -102,6 +103,54 @@ def lines(document: dict[str, Any]) -> list[str]:
         text.append(f"no dump of {said_of(document['missing_ranks'])}")
     text += [f"not read: {refused['path']}: {refused['why']}" for refused in document["refused"]]
     return text + list(document["notes"])
+
+
+def traffic_lines(traffic: dict[str, Any] | None) -> list[str]:
+    """Return who sent how much to whom and who waited for whom as the terminal shows it: sums, and the most of each dimension."""
+    if traffic is None or not traffic["calls"]:
+        return [] if traffic is None else ["", "no call has ended, so nobody is known to have sent anything"]
+    stretch = format_duration(traffic["last"] - traffic["first"])
+    newest = f", the newest {traffic['newest']} of each rank" if traffic["newest"] else ""
+    by = {"rank": "by rank", "node": "by node", "nodes": "by nodes in a row", "ranks": "by ranks in a row"}[
+        traffic["by"]
+    ]
+    text = [
+        "",
+        f"communication in {stretch}, {by}: {traffic['calls']} calls{newest}; bytes as rings and chains would send them",
+    ]
+    labels = [cell["label"] for cell in traffic["cells"]]
+    for one in traffic["dimensions"]:
+        sizes = sorted({one["least_ranks"], one["most_ranks"]})
+        of = f"{one['groups']} of {'-'.join(map(str, sizes))} ranks"
+        text.append(
+            f"  {one['name']}: {of}, {one['calls']} calls, {format_size(int(one['bytes']))}, waits of {one['wait_s']:.3g} s in sum"
+        )
+        if one["sent"]:
+            sender, receiver, amount = max(one["sent"], key=lambda cell: cell[2])
+            text.append(
+                f"    most sent:   {format_size(int(amount))} from {labels[int(sender)]} to {labels[int(receiver)]}"
+            )
+        for index, waited, count in _most_waited_for(one["waited"]):
+            text.append(f"    waited for:  {labels[index]}, {waited:.3g} s in sum by {count} others")
+    text += [f"  not counted: {count} {what}" for what, count in traffic["uncounted"].items()]
+    if traffic["missing"]:
+        text.append(f"  of {traffic['missing']} ranks without a dump only what others received from them is counted")
+    if traffic["clocks"]:
+        text.append(
+            f"  clocks taken to be apart, and set right by when calls ended: {said_of(sorted(map(int, traffic['clocks'])))}"
+        )
+    return text
+
+
+def _most_waited_for(waited: list[list[float]]) -> list[tuple[int, float, int]]:
+    """Return the three cells that others waited for most: place, seconds, and how many waited."""
+    sums: dict[int, tuple[float, int]] = {}
+    for waiting, last, seconds in waited:
+        if waiting != last:
+            total, count = sums.get(int(last), (0.0, 0))
+            sums[int(last)] = total + seconds, count + 1
+    most = sorted(sums.items(), key=lambda one: -one[1][0])[:3]
+    return [(index, total, count) for index, (total, count) in most]
 
 
 _SHOWN = (("where", "where"), ("expected", "expected"), ("last call", "last"))
