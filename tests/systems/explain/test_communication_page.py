@@ -45,7 +45,7 @@ def server(runs) -> Iterator[ServedRuns]:
 @pytest.fixture
 def tab(server) -> Iterator[WatchedPage]:
     with chromium() as browser:
-        tab = WatchedPage(browser, server.url, viewport={"width": 1280, "height": 900})
+        tab = WatchedPage(browser, server.url, viewport={"width": 1280, "height": 1700})
         yield tab
         tab.close()
     assert not tab.faults
@@ -94,10 +94,10 @@ def test_the_matrix_is_read_zoomed_and_changed_by_dimension(runs, tab):
     expect(canvas).to_be_visible()
     expect(page.locator("main")).to_contain_text("No dump of 1 rank: 5")
     expect(page.get_by_text("16 × 16")).to_be_visible()
+    canvas.focus()
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["width"] / 3)
     expect(page.locator(".says")).to_contain_text("→")
-    canvas.focus()
     page.keyboard.press("+")
     expect(page.get_by_text("rows 4 – 11, columns 4 – 11")).to_be_visible()
     page.keyboard.press("ArrowDown")
@@ -109,7 +109,7 @@ def test_the_matrix_is_read_zoomed_and_changed_by_dimension(runs, tab):
     page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + box["width"] / 2)
     page.mouse.up()
     expect(page.get_by_text("16 × 16")).to_have_count(0)
-    page.get_by_label("Dimension").select_option("pipeline")
+    page.locator("main select").select_option("pipeline")
     expect(page.get_by_role("region", name="Most sent").locator("tbody tr").first).to_contain_text("rank")
     page.get_by_role("button", name="Waits").click()
     expect(page.locator("main")).to_contain_text("ranks number them each for itself")

@@ -235,3 +235,34 @@ def test_a_fault_is_drawn_again_from_its_seed():
         return make_fault("order", 5)
 
     assert json.dumps(drawn().made.entries) == json.dumps(drawn().made.entries)
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "culprit", "peer"), [("transfer left out", 11, 8, 0), ("transfer size", 11, 15, 11)]
+)
+def test_who_came_to_a_transfer_unlike_those_that_do_the_same_work_is_named_without_the_dump_of_its_peer(
+    tmp_path, name, seed, culprit, peer
+):
+    fault = make_fault(name, seed)
+    fault.made.write(tmp_path, without=[peer])
+    (finding,) = analyse(find_dumps(tmp_path)).findings
+    assert fault.culprits == {culprit}
+    assert (finding["kind"], finding["ranks"]) == ("p2p", [culprit])
+    assert f"for rank {peer}, which wrote no dump, and came there another way" in finding["text"]
+
+
+def test_one_other_rank_is_too_few_to_say_who_goes_another_way(tmp_path):
+    make_fault("transfer size", 11).made.write(tmp_path, without=[11, 13, 14])
+    (finding,) = analyse(find_dumps(tmp_path)).findings
+    assert (finding["kind"], finding["ranks"]) == ("unknown", [])
+
+
+def test_entries_that_do_not_say_when_they_were_made_do_not_end_the_comparison(tmp_path):
+    made = make_fault("transfer size", 11).made
+    for rank in (12, 13, 15):
+        for entry in made.entries[rank]:
+            del entry["time_created_ns"]
+    made.write(tmp_path, without=[11])
+    flight = analyse(find_dumps(tmp_path))
+    assert [finding["ranks"] for finding in flight.findings] in ([], [[]])
+    assert any("could not be understood" in note for note in flight.notes)

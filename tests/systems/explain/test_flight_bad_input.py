@@ -11,6 +11,7 @@ import pytest
 
 from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
+from cordee.systems.explain.flight.views import flight_of_folder
 from cordee.testing.flight.dumps import CpuStall, FlightEngine, changed, write_dump
 from cordee.testing.flight.faults import ddp
 
@@ -159,3 +160,64 @@ def test_a_second_form_is_taken_where_the_first_cannot_be_read(folder):
     (folder / "rank-3.pkl").write_bytes(b"\x80\x02")
     flight = analyse(find_dumps(folder))
     assert [finding["ranks"] for finding in flight.findings] == [[3]]
+
+
+def matrix_of(folder):
+    _, document = flight_of_folder(folder, None, matrix=True)
+    return document["traffic"]
+
+
+@pytest.mark.parametrize("way", ["reduce", "inside a dump", "protocol 0", "build"])
+def test_the_matrix_executes_nothing_and_counts_a_hostile_dump_as_missing(folder, tmp_path_factory, way):
+    canary = tmp_path_factory.mktemp("canary") / "ran"
+    (folder / "rank-7.pkl").write_bytes(canaries(canary)[way])
+    traffic = matrix_of(folder)
+    assert not canary.exists()
+    assert (traffic["missing"], traffic["cells"][7]["missing"]) == (1, 1)
+    (dimension,) = traffic["dimensions"]
+    # What rank 7 sends is known from rank 0, which received as much.
+    assert {(sender, receiver) for sender, receiver, _ in dimension["sent"]} == {(at, (at + 1) % 8) for at in range(8)}
+
+
+def test_numbers_that_are_none_are_counted_and_stay_out_of_the_matrix(folder):
+    dump = pickle.loads((folder / "rank-7.pkl").read_bytes())
+    dump["entries"][-1]["time_created_ns"] = float("nan")
+    dump["entries"][-2]["input_sizes"] = [[float("inf")]]
+    (folder / "rank-7.pkl").unlink()
+    write_dump(folder / "rank-7.json", dump)
+    traffic = matrix_of(folder)
+    assert traffic["uncounted"]["entries that could not be understood"] >= 1
+    json.dumps(traffic, allow_nan=False)
+
+
+def test_sizes_beyond_all_bounds_do_not_get_into_the_matrix(folder):
+    dump = pickle.loads((folder / "rank-7.pkl").read_bytes())
+    for entry in dump["entries"]:
+        entry["input_sizes"] = [[1 << 61, 1 << 61, 1 << 61]]
+    dump["entries"][0]["input_sizes"] = [[-4]]
+    write_dump(folder / "rank-7.pkl", dump)
+    traffic = matrix_of(folder)
+    ended = sum(entry["state"] == "completed" for entry in dump["entries"])
+    assert traffic["uncounted"]["entries that could not be understood"] == ended
+    json.dumps(traffic, allow_nan=False)
+
+
+def test_dumps_of_two_runs_mixed_are_not_added_up(folder):
+    training = ddp(4, 4)
+    made = FlightEngine(training.groups, training.programs).run()
+    write_dump(folder / "rank-2.pkl", made.dump(2))
+    traffic = matrix_of(folder)
+    assert (traffic["ranks"], traffic["missing"], traffic["cells"][2]["missing"]) == (8, 1, 1)
+    assert len(traffic["dimensions"]) == 1
+
+
+def test_rings_that_were_overwritten_meet_by_number(folder):
+    whole = matrix_of(folder)["dimensions"][0]
+    dump = pickle.loads((folder / "rank-5.pkl").read_bytes())
+    dump["entries"] = dump["entries"][6:]
+    write_dump(folder / "rank-5.pkl", dump)
+    cut = matrix_of(folder)["dimensions"][0]
+    assert cut["calls"] == whole["calls"] - 6
+    assert {(one, other): amount for one, other, amount in cut["sent"] if one != 5} == {
+        (one, other): amount for one, other, amount in whole["sent"] if one != 5
+    }

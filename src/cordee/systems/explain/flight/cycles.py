@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from cordee.systems.explain.flight.habits import deviates
+from cordee.systems.explain.flight.habits import Look, deviates, unlike_siblings
 from cordee.systems.explain.flight.rings import Rings, RingTransfer
 from cordee.systems.explain.flight.transfers import matching, other_op
 from cordee.systems.explain.flight.verdict import FlightVerdict, Stuck
@@ -22,7 +19,7 @@ class WaitCycles:
         look: returns a rank's entries, read once more.
     """
 
-    def __init__(self, rings: Rings, stuck: list[Stuck], look: Callable[[int], list[dict[str, Any]]]) -> None:
+    def __init__(self, rings: Rings, stuck: list[Stuck], look: Look) -> None:
         self._rings, self._in_order, self._look = rings, stuck, look
         self._stuck = {one.group.index: one for one in self._in_order}
 
@@ -162,11 +159,22 @@ class WaitCycles:
         return FlightVerdict("p2p", (odd,), group, None, other, why=f"{why}; it went another way in the steps before")
 
     def _changed(self, rank: int, peer: int) -> tuple[bool | None, bool | None]:
-        """Return whether the last steps of two ranks went unlike those before, None where it cannot be said."""
+        """Return whether the last steps of two ranks went unlike those before, or of those that do the same work; None: not known."""
+        mine, theirs = None, None
         for group in self._rings.groups:
             if rank in group.spans and peer in group.spans:
-                return deviates(self._look(rank), group), deviates(self._look(peer), group)
-        return None, None
+                mine, theirs = deviates(self._look(rank), group), deviates(self._look(peer), group)
+                break
+        return self._or_unlike(mine, rank), self._or_unlike(theirs, peer)
+
+    def _or_unlike(self, known: bool | None, rank: int) -> bool | None:
+        head = self._head(rank)
+        if known is not None or not isinstance(head, RingTransfer):
+            return known
+        against = self._head(head.peer) if head.peer in self._rings.ranks else None
+        if isinstance(against, RingTransfer) and (against.op, against.peer, head.op) == ("send", rank, "send"):
+            return None  # which of two sends that cross was meant to be a receive depends on what neither has come to
+        return unlike_siblings(rank, head, self._rings, self._look)
 
     def _head(self, rank: int) -> int | RingTransfer | None:
         """Return what a rank waits in first: what it called later waits for that."""

@@ -7,18 +7,15 @@ is a victim of that; one that waits nowhere is the cause. What would have to be 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
 
 from cordee.systems.explain.flight.cycles import WaitCycles
-from cordee.systems.explain.flight.habits import same_order
+from cordee.systems.explain.flight.habits import Look, same_order
 from cordee.systems.explain.flight.rings import ALL_TO_ALL, RingGroup, Rings
 from cordee.systems.explain.flight.transfers import transfers
 from cordee.systems.explain.flight.verdict import UNKNOWN, FlightVerdict, Stuck
 
 _CONTEXT = 3
-
-Look = Callable[[int], list[dict[str, Any]]]
 
 
 class FlightJudge:
@@ -53,7 +50,7 @@ class FlightJudge:
             elif one.late:
                 certain += self._idle(one)
         blamed = {rank for verdict in certain for rank in (*verdict.ranks, *verdict.suspects)}
-        for verdict in transfers(self.rings):
+        for verdict in transfers(self.rings, self.look):
             if verdict.kind == UNKNOWN:
                 likely.append(verdict)
             elif not blamed & set(verdict.ranks):

@@ -27,6 +27,7 @@ _TYPE_BYTES = {
     "ComplexFloat": 8,
     "ComplexDouble": 16,
 }
+_MOST_BYTES = 1 << 60
 _FLOAT8 = re.compile(r"Float8_\w{1,20}")
 _REDUCED = ("all_reduce", "allreduce_coalesced", "all_reduce_barrier", "barrier", "_all_reduce_sparse")
 _GATHERED = (
@@ -58,7 +59,11 @@ class CallVolume(NamedTuple):
 
 
 def bytes_of(sizes: Sequence[Sequence[int]], types: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the bytes of each tensor, None where a type is not known."""
+    """Return the bytes of each tensor, None where a type is not known.
+
+    Raises:
+        TypeError: these are no sizes.
+    """
     found = []
     for at, size in enumerate(sizes):
         name = types[min(at, len(types) - 1)] if types else ""
@@ -66,7 +71,11 @@ def bytes_of(sizes: Sequence[Sequence[int]], types: Sequence[str]) -> tuple[int,
         if not width:
             return None
         for length in size:
+            if type(length) is not int or length < 0:
+                raise TypeError
             width *= length
+        if width > _MOST_BYTES:
+            raise TypeError
         found.append(width)
     return tuple(found)
 

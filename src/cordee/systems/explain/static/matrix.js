@@ -192,7 +192,7 @@ export function Matrix({ labels, cells, unknown, show, say, rowsAre, columnsAre,
       <p class="small soft" role="status">${everything ? `${labels.length} × ${labels.length}` : `rows ${labels[view.row]} – ${labels[view.row + view.rows - 1]}, columns ${labels[view.column]} – ${labels[view.column + view.columns - 1]}`}</p>
     </div>
     <canvas ref=${canvas} style=${{ width: `${drawn}px` }} tabindex="0" role="img" aria-label=${label} onKeyDown=${pressed} onDblClick=${() => change(whole(labels.length))}
-      onPointerDown=${(event) => { if (event.pointerType === "touch") return; const [x, y] = at(event); if (cellAt(x, y)) setDrag({ x, y, toX: x, toY: y }); }}
+      onPointerDown=${(event) => { if (event.pointerType === "touch") return; const [x, y] = at(event); if (!cellAt(x, y)) return; event.currentTarget.setPointerCapture(event.pointerId); setDrag({ x, y, toX: x, toY: y }); }}
       onPointerMove=${over} onPointerUp=${dropped} onPointerLeave=${() => (setDrag(null), setWords(""))}></canvas>
     <p class="says small">${words || html`<span class="soft">Point at a cell for its value. Drag to zoom, double-click for all; keys + − 0 and arrows.</span>`}</p>
   </div>`;
