@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cordee.core.documents.patterns import pattern_fault
 from cordee.core.errors import DocumentError
 from cordee.systems.vetting.node.checks._base import CAUSES, STATUSES
 from cordee.systems.vetting.node.judge.rules import match
 from cordee.systems.vetting.rules import load_rules, read_catalogue
 from cordee.systems.vetting.rules.model import Cause, Status
-from cordee.systems.vetting.rules.patterns import pattern_fault
 
 CATALOGUE = read_catalogue()
 RESOLVED = load_rules()

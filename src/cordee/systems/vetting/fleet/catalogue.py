@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from cordee.core.documents.rule_files import trial_findings
 from cordee.core.findings import Finding
 from cordee.systems.vetting.node.judge.rules import match
 from cordee.systems.vetting.rules import load_rules, read_catalogue
@@ -18,19 +19,12 @@ def examine_rules(paths: Sequence[Path] = ()) -> list[Finding]:
     """
     resolved = load_rules(paths)
     by_id = {rule["id"]: rule for rule in resolved}
-    found = []
+    found: list[Finding] = []
     for path, rule in read_catalogue(paths):
         example, other = rule.example.result(), rule.counterexample.result()
         first = match(resolved, example)
-        if match([by_id[rule.id]], example) is None:
-            found.append(_fault(path, rule.id, "does not match its example", "correct `when` or the example"))
-        elif first is not None and first["id"] != rule.id:
-            text = f"never comes to its example: {first['id']} stands before it and takes it"
-            found.append(_fault(path, rule.id, text, "put the narrower rule first"))
-        if match([by_id[rule.id]], other) is not None:
-            found.append(_fault(path, rule.id, "matches its counterexample", "narrow `when`"))
+        before = first["id"] if first is not None and first["id"] != rule.id else None
+        own = [by_id[rule.id]]
+        takes, takes_other = match(own, example) is not None, match(own, other) is not None
+        found += trial_findings(str(path), rule.id, takes, takes_other, before)
     return found
-
-
-def _fault(path: Path, rule: str, text: str, what: str) -> Finding:
-    return Finding(f"{rule} {text}", "error", "rule-on-trial", file=str(path), given=rule, next=what)

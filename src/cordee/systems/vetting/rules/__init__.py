@@ -38,11 +38,12 @@ def read_catalogue(paths: Sequence[Path] = ()) -> list[tuple[Path, VettingRule]]
     Raises:
         DocumentError: a file cannot be read, or is wrong.
     """
-    from cordee.systems.vetting.rules.reading import read_rules
+    from cordee.core.documents.rule_files import read_rule_file
+    from cordee.systems.vetting.rules.model import RuleFile
 
     found: dict[str, tuple[Path, VettingRule]] = {}
     for path in rule_files(paths):
-        for rule in read_rules(path).rules:
+        for rule in read_rule_file(path, RuleFile).rules:
             found.setdefault(rule.id, (path, rule))
     return list(found.values())
 

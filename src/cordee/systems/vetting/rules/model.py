@@ -5,24 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from cordee.core.documents.fields import Document, wrong
-from cordee.systems.vetting.rules.patterns import PATTERN_FORMS, pattern_fault
+from cordee.core.documents.rule_files import CommonRule, CommonRuleFile, RulePattern, RuleText, SeveralOf
 
 VERSION = 1
-_ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?\Z")
 _GLOB = re.compile(r"[A-Za-z0-9_.*?:/-]{1,120}\Z")
-
-
-def _several(value: Any) -> Any:
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
-
-
-def _id(value: str) -> str:
-    if _ID.match(value) is None:
-        raise wrong("is not the id of a rule", "small letters, digits and . _ - (at most 64), such as gpu.hot")
-    return value
 
 
 def _glob(value: str) -> str:
@@ -31,19 +20,11 @@ def _glob(value: str) -> str:
     return value
 
 
-def _pattern(value: str) -> str:
-    fault = pattern_fault(value)
-    if fault is not None:
-        raise wrong(fault, PATTERN_FORMS)
-    return value
-
-
 Glob = Annotated[str, AfterValidator(_glob)]
-Globs = Annotated[tuple[Glob, ...], BeforeValidator(_several), Field(min_length=1, max_length=64)]
+Globs = Annotated[tuple[Glob, ...], SeveralOf, Field(min_length=1, max_length=64)]
 Status = Literal["warn", "fail", "unknown"]
 Cause = Literal["closed", "absent", "error", "timeout", "silent", "busy"]
 Xid = Annotated[int, Field(ge=1, le=9999)]
-Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class When(Document):
@@ -54,10 +35,10 @@ class When(Document):
     """
 
     check: Globs
-    status: Annotated[tuple[Status, ...], BeforeValidator(_several), Field(min_length=1)] = ("warn", "fail", "unknown")
-    cause: Annotated[tuple[Cause, ...], BeforeValidator(_several), Field(min_length=1)] | None = None
-    xid: Annotated[tuple[Xid, ...], BeforeValidator(_several), Field(min_length=1, max_length=256)] | None = None
-    pattern: Annotated[str, AfterValidator(_pattern)] | None = None
+    status: Annotated[tuple[Status, ...], SeveralOf, Field(min_length=1)] = ("warn", "fail", "unknown")
+    cause: Annotated[tuple[Cause, ...], SeveralOf, Field(min_length=1)] | None = None
+    xid: Annotated[tuple[Xid, ...], SeveralOf, Field(min_length=1, max_length=256)] | None = None
+    pattern: RulePattern | None = None
 
     def resolved(self) -> dict[str, Any]:
         """Return it as `cordee.systems.vetting.node.judge.rules` reads it: lists, and only the keys that matter."""
@@ -94,7 +75,7 @@ class Example(Document):
         }
 
 
-class VettingRule(Document):
+class VettingRule(CommonRule):
     """One rule: what a result means, whose fault it is, and what helps.
 
     `action` is what is done about a node (`scope` link or fleet: about what is behind it); `kind` says whether one such
@@ -103,14 +84,11 @@ class VettingRule(Document):
     match, `counterexample` one that it must not.
     """
 
-    id: Annotated[str, AfterValidator(_id)]
-    text: Text
     when: When
     scope: Literal["node", "link", "user", "fleet"]
     action: Literal["none", "exclude", "reset_gpu", "reboot", "drain", "ticket"]
     kind: Literal["hard", "soft"]
-    recovery: Annotated[tuple[Text, ...], Field(strict=False, max_length=8)] = ()
-    source: Annotated[str, Field(min_length=3, max_length=300)]
+    recovery: Annotated[tuple[RuleText, ...], Field(strict=False, max_length=8)] = ()
     example: Example
     counterexample: Example
 
@@ -130,8 +108,7 @@ class VettingRule(Document):
         }
 
 
-class RuleFile(Document):
+class RuleFile(CommonRuleFile):
     """A file of rules, in the order in which they are tried."""
 
-    version: Literal[1]
     rules: Annotated[tuple[VettingRule, ...], Field(strict=False, min_length=1, max_length=2000)]

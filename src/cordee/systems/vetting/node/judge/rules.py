@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
-import re
-from functools import lru_cache
-from typing import Any, Optional, Pattern
+from typing import Any, Optional
 
-_MOST_EVIDENCE = 8192
+from cordee.core.rules import any_glob, any_pattern, several
 
 
 def match(rules: list[dict[str, Any]], result: dict[str, Any]) -> Optional[dict[str, Any]]:
@@ -33,31 +30,17 @@ def _holds(when: dict[str, Any], result: dict[str, Any]) -> bool:
     if not when:
         return False
     for key in ("status", "cause"):
-        if key in when and result.get(key) not in _several(when[key]):
+        if key in when and result.get(key) not in several(when[key]):
             return False
-    if "check" in when and not _any_glob(result.get("check") or "", _several(when["check"])):
+    if "check" in when and not any_glob(result.get("check") or "", several(when["check"])):
         return False
-    if "xid" in when and not _any_xid(result.get("facts"), _several(when["xid"])):
+    if "xid" in when and not _any_xid(result.get("facts"), several(when["xid"])):
         return False
     if "pattern" not in when:
         return True
-    evidence = (result.get("evidence") or "")[:_MOST_EVIDENCE]
-    return any(_compiled(pattern).search(evidence) for pattern in _several(when["pattern"]))
-
-
-def _several(given: Any) -> Any:
-    return given if isinstance(given, (list, tuple)) else (given,)
-
-
-def _any_glob(name: str, globs: Any) -> bool:
-    return any(name == glob or fnmatch.fnmatchcase(name, glob) for glob in globs)
+    return any_pattern(result.get("evidence") or "", when["pattern"])
 
 
 def _any_xid(facts: Any, wanted: Any) -> bool:
     logged = facts.get("xids") if isinstance(facts, dict) else None
     return isinstance(logged, list) and any(xid in logged for xid in wanted)
-
-
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> Pattern[str]:
-    return re.compile(pattern)
