@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cordee.backends.network.fabric import read_fabric
+from cordee.backends.network.sources import read_network
 from cordee.core.network import NetworkError
-from cordee.systems.explain.topology.fabric import read_fabric
-from cordee.systems.explain.topology.sources import read_network
 
 RECORDED = Path(__file__).parent / "recorded"
 

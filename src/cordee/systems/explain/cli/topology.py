@@ -68,9 +68,9 @@ def command(
 def _view(run: str, nodes: str | None, runs: str | None, cluster: str | None, **how: Any) -> View:
     """Return the view of nodes, of a run, or of a scheduler's job, whichever is meant."""
     from cordee.backends.cluster_here import cluster_of_nodes
+    from cordee.backends.network.sources import nodes_of_job
     from cordee.core.hostlist import expand_nodes
     from cordee.systems.explain.topology.job import PlacedJob
-    from cordee.systems.explain.topology.sources import nodes_of_job
     from cordee.systems.explain.topology.views import view_of_job, view_of_run
 
     if nodes is not None:

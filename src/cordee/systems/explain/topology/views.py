@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordee.backends.cluster_here import cluster_here
+from cordee.backends.network.sources import MissingTopology, find_network
 from cordee.core.errors import RunFolderError
 from cordee.core.network import Network
 from cordee.systems.explain.topology.colours import colours
 from cordee.systems.explain.topology.figures import Edges, Figures, LevelSpan, document, figures
 from cordee.systems.explain.topology.job import PlacedJob, chosen, job_of_run, with_mesh
 from cordee.systems.explain.topology.picture import picture
-from cordee.systems.explain.topology.sources import MissingTopology, find_network
 
 if TYPE_CHECKING:
     from cordee.runs.state import RunState

@@ -69,7 +69,7 @@ class HangWatch(RunWatcher):
 
     # What agents say
 
-    def telemetry(self, node: Node, message: Telemetry) -> None:
+    def telemetry(self, node: Node, message: Telemetry, body: bytes) -> None:
         ranks = self._ranks.get(node.name)
         if ranks is not None and message.stands is not None:
             self._detector.told(ranks, message.stands, monotonic())

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from cordee.backends.network.fabric import is_fabric, read_fabric
 from cordee.backends.slurm.node.topology import read_topology
 from cordee.backends.slurm.topology import read_topology_yaml
 from cordee.core.backends import BUILT_IN, backend, is_known, known
@@ -17,7 +18,6 @@ from cordee.core.network import Network, NetworkError, members_of, of_lists
 from cordee.core.parts import load
 from cordee.job.cluster import read_tables
 from cordee.job.profile import ClusterProfile
-from cordee.systems.explain.topology.fabric import is_fabric, read_fabric
 
 _KEYS = ("scheduler", "switches", "network")
 _LARGEST = 64 << 20
