@@ -50,6 +50,7 @@ CALLED_BY_NAME = {
     ("control.supervisor.closing_findings", "cordee.telemetry.store.seal"),
     ("control.supervisor.closing_findings", "cordee.cli"),
     ("systems.explain.node.hang.watch", "cordee.systems.explain.hang_report"),
+    ("systems.rules.node.watch", "cordee.systems.rules.counted"),
 }
 ENTRY_POINTS = {"cordee.backends", "cordee.systems"}  # groups of them, which are no modules
 DEFERRED_ON_NODE = {"torch", "numpy", "pynvml", "amdsmi", "jax", "obstore", "PIL", "torchvision"}

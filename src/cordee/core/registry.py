@@ -23,6 +23,7 @@ BUILT_IN: dict[str, str] = {
     "checkpoints": "cordee.systems.checkpoints.system:SYSTEM",
     "score": "cordee.systems.score.system:SYSTEM",
     "explain": "cordee.systems.explain.system:SYSTEM",
+    "rules": "cordee.systems.rules.system:SYSTEM",
 }
 
 

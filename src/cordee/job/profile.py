@@ -210,6 +210,13 @@ class VettingSite(Document):
     """The site's own commands for that."""
 
 
+class RulesSite(Document):
+    """`[rules]`: what operators want to be told of every run on the cluster."""
+
+    files: Lines = ()
+    """Files of rules about runs, or folders of them, which `cordee rules check` has tried."""
+
+
 class EnvironmentSite(Document):
     """`[environment]`: container environments on the cluster."""
 
@@ -285,6 +292,8 @@ class ClusterProfile(Document):
     """How nodes are connected, where Slurm does not say."""
     vetting: VettingSite = VettingSite.model_construct()
     """What holds for every vetting on the cluster."""
+    rules: RulesSite = RulesSite.model_construct()
+    """What operators want to be told of every run on the cluster."""
     environment: EnvironmentSite = EnvironmentSite.model_construct()
     """Container environments on the cluster."""
     defaults: dict[str, Any] = Field(default_factory=dict)

@@ -66,6 +66,22 @@ class JournalFollower:
                 self._complain()
         return self.state
 
+    def stream(self) -> Iterator[dict[str, Any]]:
+        """Yield the events from where the last look ended, in order as far as each file is; they are neither kept nor replayed.
+
+        Raises:
+            RunFolderError: as `read`.
+        """
+        with ExitStack() as opened:
+            try:
+                last: Optional[dict[str, Any]] = None
+                for event in self._news(self._open(opened)):
+                    if event != last:
+                        yield event
+                    last = event
+            except OSError:
+                self._complain()
+
     def _open(self, opened: ExitStack) -> dict[str, IO[bytes]]:
         """Return the open files of all writers; the way to them is gone once, as each step asks something of the file system."""
         inside = open_folder(self._folder.journal, self._folder.root, listed=True)

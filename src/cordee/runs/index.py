@@ -10,6 +10,8 @@ import json
 import os
 import re
 import stat
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -51,25 +53,43 @@ def list_runs(parent: str | Path, *more: str | Path) -> list[RunSummary]:
     if more:
         found = [summary for folder in (parent, *more) for summary in list_runs(folder)]
         return sorted(found, key=lambda summary: _order(Path(summary.folder).parent, summary.id))
-    parent = Path(parent)
-    cached = _read_cache(parent / CACHE)
-    entries: dict[str, Any] = {}
     summaries = []
+    for folder, summary in kept_of_runs(Path(parent), CACHE, SCHEMA, lambda of: asdict(_summarise(of)), _is_summary):
+        summaries.append(RunSummary(**{**summary, "folder": str(folder.root)}))
+    return summaries
+
+
+def kept_of_runs(
+    parent: Path,
+    cache: str,
+    schema: str,
+    make: Callable[[RunFolder], dict[str, Any]],
+    may_be_kept: Callable[[Any], bool],
+) -> list[tuple[RunFolder, dict[str, Any]]]:
+    """Return what is made of every run in `parent`, the oldest first; made again only where its journal has changed.
+
+    Args:
+        cache: the name of the file in `parent` where it is kept.
+        schema: of that file.
+        make: makes it of a run's folder.
+        may_be_kept: whether something that was made, or read, is whole.
+    """
+    cached = _read_cache(parent / cache, schema)
+    entries: dict[str, Any] = {}
+    found = []
     for run_id in _run_ids(parent):
         folder = RunFolder(parent / run_id)
-        stamp = _stamp(folder.journal)
-        summary = _from_cache(cached.get(run_id), stamp)
-        if summary is None:
-            summary = _summarise(folder)
-        summary.folder = str(folder.root)
-        entries[run_id] = {"stamp": stamp, "summary": asdict(summary)}
-        summaries.append(summary)
+        stamp, entry = _stamp(folder.journal), cached.get(run_id)
+        if not (
+            isinstance(entry, dict) and stamp and entry.get("stamp") == stamp and may_be_kept(entry.get("summary"))
+        ):
+            entry = {"stamp": stamp, "summary": make(folder)}
+        entries[run_id] = entry
+        found.append((folder, entry["summary"]))
     if entries != cached:
-        try:
-            write_atomically(parent / CACHE, json.dumps({"schema": SCHEMA, "runs": entries}))
-        except RunFolderError:
-            return summaries
-    return summaries
+        with suppress(RunFolderError):
+            write_atomically(parent / cache, json.dumps({"schema": schema, "runs": entries}))
+    return found
 
 
 def find_run(name: str, parent: str | Path, *more: str | Path) -> RunFolder:
@@ -88,7 +108,7 @@ def find_run(name: str, parent: str | Path, *more: str | Path) -> RunFolder:
             return folder
         raise RunNotFound("this is no run folder", given=name, allowed="a folder with plan.json and journal/ in it")
     found = _find_run(name, parent, *more)
-    _check_link(found.root)
+    check_link(found.root)
     return found
 
 
@@ -101,7 +121,7 @@ def _find_run(name: str, *folders: str | Path) -> RunFolder:
         raise RunNotFound(f"there are no runs in {folders[0]}", given=name, next="`cordee run` starts one")
     if name in ("last", ""):
         return RunFolder(parents[ids[-1]] / ids[-1])
-    named = [run_id for run_id in ids if _job_name(run_id) == name]
+    named = [run_id for run_id in ids if job_name(run_id) == name]
     if named:
         return RunFolder(parents[named[-1]] / named[-1])
     matches = [run_id for run_id in ids if run_id.startswith(name)]
@@ -120,7 +140,7 @@ def _find_run(name: str, *folders: str | Path) -> RunFolder:
     )
 
 
-def _check_link(root: Path) -> None:
+def check_link(root: Path) -> None:
     """Refuse a link to a run that somebody else made: in a folder that all share it may lead anywhere.
 
     Raises:
@@ -162,15 +182,16 @@ def _order(parent: Path, run_id: str) -> tuple[str, int, str]:
     return (match.group("stamp") if match else "", made, run_id)
 
 
-def _job_name(run_id: str) -> str:
+def job_name(run_id: str) -> str:
+    """Return the name of the job that a run was made of, as its id says."""
     match = _ID.match(run_id)
     return match.group("name") if match else run_id
 
 
 def _summarise(folder: RunFolder) -> RunSummary:
-    summary = RunSummary(folder.id, _job_name(folder.id), "unreadable")
+    summary = RunSummary(folder.id, job_name(folder.id), "unreadable")
     try:
-        _check_link(folder.root)
+        check_link(folder.root)
         events = read_journal(folder.journal)
         state = replay(events, folder.id)
     except RunFolderError as error:
@@ -195,15 +216,9 @@ def _stamp(journal: Path) -> list[list[Any]]:
     return sorted([name, status.st_size, status.st_mtime_ns] for name, status in files)
 
 
-def _from_cache(entry: Any, stamp: list[list[Any]]) -> RunSummary | None:
-    try:
-        if not stamp or entry["stamp"] != stamp or entry["summary"]["state"] == "unreadable":
-            return None
-        if set(entry["summary"]) != {field.name for field in fields(RunSummary)}:
-            return None
-        return RunSummary(**entry["summary"])
-    except (TypeError, KeyError):
-        return None
+def _is_summary(kept: Any) -> bool:
+    names = {field.name for field in fields(RunSummary)}
+    return isinstance(kept, dict) and set(kept) == names and kept["state"] != "unreadable"
 
 
 def _own_json(path: Path) -> Any:
@@ -212,10 +227,10 @@ def _own_json(path: Path) -> Any:
         return parse_json(file.read(LIMIT_BYTES)) if os.fstat(file.fileno()).st_uid == os.geteuid() else None
 
 
-def _read_cache(path: Path) -> dict[str, Any]:
+def _read_cache(path: Path, schema: str) -> dict[str, Any]:
     try:
         document = _own_json(path)
-        if document["schema"] != SCHEMA or not isinstance(document["runs"], dict):
+        if document["schema"] != schema or not isinstance(document["runs"], dict):
             return {}
         return document["runs"]
     except (OSError, ValueError, KeyError, TypeError):

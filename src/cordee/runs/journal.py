@@ -149,6 +149,7 @@ class JournalWriter:
         lane: may be changed while nothing waits.
         last_error: what the disk said last, None while all is well.
         refused_since: when, by `mono`, the disk began to refuse; None while it does not.
+        heard: called with each event, in the thread that appends it; None: by nobody.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class JournalWriter:
         self.sequence = sequence
         self.last_error: Optional[OSError] = None
         self.refused_since: Optional[float] = None
+        self.heard: Optional[Callable[[dict[str, Any]], object]] = None
         self._disk, self.lane = disk, lane or Inline()
         self._wall, self._mono = wall, mono
         self._moment = (-1, "")
@@ -197,6 +199,8 @@ class JournalWriter:
             data = _encode(record).encode() + b"\n"
             self._waiting.add(JournalLine(data, self.sequence, event, durable))
             self.sequence += 1
+        if self.heard is not None:
+            self.heard(record)
         if not waits:
             self._begin_writing()
         return record

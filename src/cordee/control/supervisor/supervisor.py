@@ -223,6 +223,7 @@ class Supervisor:
             await self.ending.refuse_if_followed()
             self.ticker.ending = True
             self.watchers.close()
+            await self.watchers.finish()
             self.agents.happened(IsOver())
             attempt = self.run.attempt
             ended = await self.ending.end(over, self.segment, server, attempt.group if attempt else "")
@@ -346,7 +347,7 @@ class Supervisor:
     def _handle(self, node: Node, message: messages.FromAgent, body: bytes) -> None:
         if isinstance(message, messages.Telemetry):
             self.intake.message(node, message, body)
-            self.watchers.telemetry(node, message)
+            self.watchers.telemetry(node, message, body)
         elif isinstance(message, (messages.RanksStarted, messages.RanksEnded, messages.StopAnswers)):
             self._happened(RankNews(monotonic(), node.name, message))
             self.watchers.rank_news(node, message)

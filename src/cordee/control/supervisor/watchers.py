@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
+import asyncio
+from collections import deque
+from typing import Any, Callable, Deque, Mapping, NamedTuple, Optional, Union
 
 from cordee.control.supervisor.decisions.attempt import Attempt
 from cordee.control.supervisor.decisions.nodes import Node
@@ -17,6 +19,7 @@ from cordee.wire.messages import Gathered, RanksEnded, RanksStarted, StopAnswers
 # In `node_parts` of the plan, before the name of a system.
 PORT = "watcher/"
 _FAILED = "watching the ranks failed"
+_FINISH_S = 10.0
 
 
 class WatchedRun(NamedTuple):
@@ -46,8 +49,11 @@ class RunWatcher:
     def __init__(self, run: WatchedRun) -> None:
         self.run = run
 
-    def telemetry(self, node: Node, message: Telemetry) -> None:
-        """An agent has told what it measures, once in the sampling's interval."""
+    def event(self, event: Mapping[str, Any]) -> None:
+        """An event was written to the journal, by whomever in this supervisor; told at the next second."""
+
+    def telemetry(self, node: Node, message: Telemetry, body: bytes) -> None:
+        """An agent has told what it measures, once in the sampling's interval; records of samples are in the body."""
 
     def rank_news(self, node: Node, message: Union[RanksStarted, RanksEnded, StopAnswers]) -> None:
         """An agent has said something of its ranks."""
@@ -64,6 +70,9 @@ class RunWatcher:
     def close(self) -> None:
         """The run, or its segment, is over."""
 
+    async def finish(self) -> None:
+        """Do what of that takes longer than a moment; given up after a few seconds."""
+
 
 class Watchers:
     """All of them, in the order of their systems' names; what fails in one is said and stops nobody else.
@@ -76,12 +85,14 @@ class Watchers:
         parts = (part for port, part in sorted(run.plan.node_parts.items()) if port.startswith(PORT))
         self._all: list[RunWatcher] = [load(part)(run) for part in parts]
         self._troubles = troubles
+        self._events: Deque[dict[str, Any]] = deque()
+        run.journal.heard = self._events.append
 
-    def telemetry(self, node: Node, message: Telemetry) -> None:
+    def telemetry(self, node: Node, message: Telemetry, body: bytes) -> None:
         """An agent has told what it measures."""
         for watcher in self._all:
             try:
-                watcher.telemetry(node, message)
+                watcher.telemetry(node, message, body)
             except Exception as error:
                 self._troubles.say(_FAILED, error)
 
@@ -103,11 +114,34 @@ class Watchers:
 
     def second(self, now: float) -> None:
         """A second is over."""
+        self._pass_on_events()
         self._each(lambda watcher: watcher.second(now))
 
     def close(self) -> None:
         """The run, or its segment, is over."""
+        self._pass_on_events()
         self._each(lambda watcher: watcher.close())
+
+    async def finish(self) -> None:
+        """Wait for what watchers do at the end, and not for long."""
+        self._pass_on_events()
+        finishing = [asyncio.ensure_future(watcher.finish()) for watcher in self._all]
+        done, late = await asyncio.wait(finishing, timeout=_FINISH_S) if finishing else (set(), set())
+        for task in late:
+            task.cancel()
+        for task in done:
+            error = task.exception()
+            if error is not None:
+                self._troubles.say(_FAILED, error)
+
+    def _pass_on_events(self) -> None:
+        """Tell what has been written until now; what is written meanwhile is told the next time."""
+        for event in [self._events.popleft() for _ in range(len(self._events))]:
+            for watcher in self._all:
+                try:
+                    watcher.event(event)
+                except Exception as error:
+                    self._troubles.say(_FAILED, error)
 
     def _each(self, tell: Callable[[RunWatcher], None]) -> None:
         for watcher in self._all:

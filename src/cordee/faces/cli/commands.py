@@ -25,7 +25,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("cordee.faces.cli.cluster", "Show what Cordée knows of clusters."),
     "data": ("cordee.systems.data.cli", "Data sets: survey, pack, verify, measure the loader alone."),
     "env": ("cordee.systems.environments.cli", "Container environments: resolve, explain, check, run, images."),
-    "nodes": ("cordee.systems.vetting.cli.nodes", "History of vetted nodes: offenders, rules, actions."),
+    "nodes": ("cordee.faces.cli.nodes", "History of nodes: vettings, offenders, actions, findings of runs."),
+    "rules": ("cordee.systems.rules.cli", "Rules of operators about runs: try them, judge them on old runs."),
     "score": ("cordee.systems.score.cli.default", "Measure GPU utilisation, explain what limits it, suggest fixes."),
     "testing": ("cordee.testing.cli", "Test helpers: a private Slurm, synthetic runs."),
 }

@@ -62,7 +62,7 @@ class Run:
                 if stood_s is None
                 else tuple(RankStand(rank, stood_s, stood_s, 1.0, True, "") for rank in (2 * at, 2 * at + 1))
             )
-            self.watch.telemetry(node, Telemetry(None, (), stands=stands))
+            self.watch.telemetry(node, Telemetry(None, (), stands=stands), b"")
         self.watch.second(self.now)
 
     async def hang(self) -> None:

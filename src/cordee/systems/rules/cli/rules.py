@@ -1,0 +1,138 @@
+"""`cordee rules`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cordee.core.draw.clean import one_line
+from cordee.core.errors import EXIT_BAD, UsageError
+from cordee.core.terminal.output import print_findings, print_json
+from cordee.job.terminal.options import cluster_name, json_option, runs_folders, runs_option
+from cordee.systems.rules.cli.again import place_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cordee.runs.folder import RunFolder
+    from cordee.systems.rules.replay import ReplayedRun
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+@click.group()
+def command() -> None:
+    """Rules about runs, written by operators: put on trial, judged on old runs. Those of the site's profile are judged in every run.
+
+    \b
+    Example:
+      cordee rules check site-rules.yaml
+      cordee rules run site-rules.yaml --all
+    """
+
+
+@command.command("check")
+@click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...")
+@json_option
+def check_command(paths: tuple[str, ...], as_json: bool) -> None:
+    """Read rules and put each on trial with its example and its counterexample. Exit code 1: one fails, 2: a file is wrong.
+
+    \b
+    Example:
+      cordee rules check site-rules.yaml
+    """
+    from cordee.systems.rules.catalogue import resolved_rules, rule_paths, tried_rules
+
+    files = rule_paths(paths)
+    rules, findings = resolved_rules(files, built_in=False), tried_rules(files)
+    if as_json:
+        documents = [finding.document() for finding in findings]
+        print_json({"schema": "cordee.rules-check/1", "rules": rules, "findings": documents})
+    else:
+        width = max((len(rule["id"]) for rule in rules), default=0)
+        for rule in rules:
+            click.echo(f"{rule['id']:{width}}  {rule['scope']:5}  {rule['action']:9}  {one_line(rule['text'])}")
+        click.echo(f"{len(rules)} rules, {len(findings)} faults")
+        print_findings(findings)
+    if findings:
+        raise click.exceptions.Exit(EXIT_BAD)
+
+
+@command.command("run")
+@click.argument("names", nargs=-1, metavar="[FILE.yaml]... [RUN]...")
+@click.option("--all", "every", is_flag=True, help="All runs that `cordee runs` lists.")
+@click.option("--on", "cluster", metavar="CLUSTER", help="Whose rules, without FILE (default: CORDEE_ON, else local).")
+@runs_option
+@json_option
+def run_command(names: tuple[str, ...], every: bool, cluster: str | None, runs: str | None, as_json: bool) -> None:
+    """Judge rules on runs (default: the last one): which holds where, and when. Changes nothing.
+
+    The rules are those of FILE, else of the cluster's profile; behind them those of Cordée that count over runs. Exit code 1:
+    a rule whose action is `drain` holds.
+
+    \b
+    Example:
+      cordee rules run site-rules.yaml --all
+    """
+    from cordee.systems.rules.catalogue import resolved_rules, rule_paths
+    from cordee.systems.rules.counted import places_of
+    from cordee.systems.rules.replay import replay_rules
+    from cordee.systems.rules.run_findings import counted_run
+    from cordee.systems.rules.views import place_document, site_rules
+
+    files = [
+        name for name in names if name.endswith(_SUFFIXES) or (Path(name).is_dir() and any(Path(name).glob("*.yaml")))
+    ]
+    rules = resolved_rules(rule_paths(files)) if files else site_rules(cluster_name(cluster))
+    counted, told, judged = [], [], 0
+    for folder in _folders([name for name in names if name not in files], every, runs):
+        replayed, judged = replay_rules(folder, rules), judged + 1
+        counted.append(counted_run(folder, replayed.findings()))
+        if replayed.held or replayed.why or replayed.dropped:
+            told.append(_document(replayed))
+            if not as_json:
+                _print(told[-1])
+    places = [place_document(place) for place in places_of(rules, counted)]
+    if as_json:
+        print_json({"schema": "cordee.rules-run/1", "rules": rules, "judged": judged, "runs": told, "places": places})
+    else:
+        for place in places:
+            click.echo("\n".join(place_lines(place)))
+        held = sum(len(run["held"]) for run in told)
+        click.echo(f"{len(rules)} rules on {judged} runs: {held} places in runs, {len(places)} over runs")
+    actions = {one["action"] for run in told for one in run["held"]} | {place["action"] for place in places}
+    if "drain" in actions:
+        raise click.exceptions.Exit(EXIT_BAD)
+
+
+def _folders(names: list[str], every: bool, runs: str | None) -> Iterator[RunFolder]:
+    from cordee.job.terminal.run_args import found
+    from cordee.runs.folder import RunFolder
+    from cordee.runs.index import list_runs
+
+    if every and names:
+        raise UsageError("--all takes no runs", given=" ".join(names), next="name runs, or give --all")
+    if every:
+        yield from (RunFolder(summary.folder) for summary in list_runs(*runs_folders(runs)))
+    else:
+        yield from (found(name, runs) for name in names or ["last"])
+
+
+def _document(replayed: ReplayedRun) -> dict[str, Any]:
+    held = [one.document() for one in replayed.held]
+    return {"run": replayed.run, "held": held, "not_judged": replayed.why, "dropped": replayed.dropped}
+
+
+def _print(run: dict[str, Any]) -> None:
+    click.echo(run["run"])
+    for one in run["held"]:
+        ranks = f"rank {','.join(map(str, one['ranks'][:8]))}" if one["ranks"] else ""
+        where = " ".join(filter(None, (", ".join(one["nodes"][:4]), ranks, one["device"]))) or "-"
+        times = f" (x{one['times']})" if one["times"] > 1 else ""
+        click.echo(f"  {one['first'][:19]}  {one['rule']}  {where}{times}  {one_line(one['what'], 160)}")
+    for why in run["not_judged"]:
+        click.echo(f"  not judged: {one_line(why)}")
+    if run["dropped"]:
+        click.echo(f"  and more places, {run['dropped']} times")

@@ -1,0 +1,92 @@
+"""The findings of rules that count over runs, for one run that goes on: `python -m cordee.systems.rules.counted RUN`.
+
+It prints `{"findings": [...]}`: what is new since the run's journal. The supervisor starts it when a finding names a node; it is
+a process of its own, since there may be thousands of runs to read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cordee.backends.network.sources import find_network
+from cordee.core.draw.clean import one_line
+from cordee.core.errors import CordeeError
+from cordee.core.findings import Finding
+from cordee.machine.opening import read_json
+from cordee.runs.folder import RunFolder
+from cordee.runs.following import JournalFollower
+from cordee.systems.rules.catalogue import BUILT_IN, resolved_rules
+from cordee.systems.rules.counting import CountedPlace, RunCounter
+from cordee.systems.rules.node.judge import MARK
+from cordee.systems.rules.run_findings import CountedRun, counted_run, counted_runs
+
+
+def leaves_of(clusters: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the switch of each node, by cluster; nothing of a cluster whose network nobody describes."""
+    found = {}
+    for cluster in set(clusters):
+        try:
+            network = find_network(cluster).network
+        except CordeeError as error:
+            print(f"the switches of cluster {cluster} are not known: {one_line(error.text)}", file=sys.stderr)
+            continue
+        if network is not None:
+            found[cluster] = network.leaf_of
+    return found
+
+
+def places_of(rules: Iterable[Mapping[str, Any]], runs: Iterable[CountedRun]) -> list[CountedPlace]:
+    """Return the places that the findings of several runs name, as rules count them."""
+    rules, runs = list(rules), list(runs)
+    switches = any(rule["when"].get("same") == "switch" for rule in rules)
+    named = {run.cluster for run in runs if run.machines and any(finding.nodes for finding in run.findings)}
+    counter = RunCounter(rules, leaves_of(named) if switches else None)
+    for run in runs:
+        counter.take(run)
+    return counter.found()
+
+
+def counted_findings(folder: RunFolder) -> list[Finding]:
+    """Return what rules that count over runs say that concerns this run and is not in its journal.
+
+    Raises:
+        CordeeError: its journal cannot be read.
+    """
+    try:
+        part = read_json(folder.plan, folder.root)["steps"][0]["systems"].get("rules") or {}
+        own = [rule for rule in part["rules"] if "runs" in rule["when"]] if part else []
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        own = []
+    told = {(place.get("kind"), place.get("name"), rule) for rule, place in _told(folder)}
+    of_this = counted_run(folder)
+    others = (run for run in counted_runs([folder.root.parent]) if run.run != folder.id)
+    near = [run for run in others if run.cluster == of_this.cluster]
+    places = places_of([*own, *resolved_rules([BUILT_IN], built_in=False)], [*near, of_this])
+    return [
+        place.finding()
+        for place in places
+        if any(run.run == folder.id for run in place.runs) and (place.kind, place.name, place.rule["id"]) not in told
+    ]
+
+
+def _told(folder: RunFolder) -> Iterable[tuple[str, dict[str, Any]]]:
+    for event in JournalFollower(folder, keep=False).stream():
+        finding = event.get("finding")
+        evidence = finding.get("evidence") if isinstance(finding, dict) else None
+        if isinstance(evidence, dict) and MARK in evidence and "runs" in evidence:
+            yield str(evidence[MARK]), evidence
+
+
+def main() -> int:
+    """Print the findings."""
+    findings = counted_findings(RunFolder(Path(sys.argv[1])))
+    print(json.dumps({"findings": [finding.document() for finding in findings]}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Rules: what operators want to be told of runs, as data; judged while a run goes on, and of old runs."""

@@ -1,0 +1,48 @@
+"""What rules say of all runs, as data: for commands and pages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cordee.core.units import utc_text
+from cordee.job.cluster import read_tables
+from cordee.systems.rules.catalogue import resolved_rules, rule_paths
+from cordee.systems.rules.counted import places_of
+from cordee.systems.rules.counting import CountedPlace
+from cordee.systems.rules.run_findings import counted_runs
+
+
+def site_rules(cluster: str, environ: Mapping[str, str] = os.environ) -> list[dict[str, Any]]:
+    """Return the rules of a cluster's profile, and ours behind them.
+
+    Raises:
+        UsageError, DocumentError: there is no such cluster; its profile, or a file of rules, is wrong.
+    """
+    return resolved_rules(rule_paths(read_tables(cluster, ("rules",), environ).rules.files))
+
+
+def places_again(parents: Iterable[Path], rules: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the nodes, switches and jobs in the findings of several runs, as rules count them; what was counted last first."""
+    return [place_document(place) for place in places_of(rules, counted_runs(parents))]
+
+
+def place_document(place: CountedPlace) -> dict[str, Any]:
+    """Return one place with the runs that name it."""
+    finding = place.finding()
+    return {
+        "kind": place.kind,
+        "name": place.name,
+        "cluster": place.cluster,
+        "nodes": place.nodes,
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "text": finding.text,
+        "action": place.rule["action"],
+        "next": finding.next,
+        "runs": [
+            {"run": run.run, "finding": run.finding, "text": run.text, "at": utc_text(run.at)} for run in place.runs
+        ],
+    }
