@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from cordee.core.errors import CordeeError
+from cordee.core.findings import Finding
 from cordee.faces.web.cluster_status import RunsSite, Seldom
 from cordee.faces.web.fleet import fleet_document
 from cordee.faces.web.runs.library import RunLibrary
 from cordee.runs.folder import RunFolder
+from cordee.runs.journal import JournalWriter
 from cordee.systems.vetting.node.judge.record import write
 from cordee.testing.made.runs import MadeRun, write_run
 
@@ -97,3 +99,15 @@ def test_what_is_asked_seldom_is_asked_once_for_all_and_keeps_its_failure() -> N
     assert asked.get().value == []
     assert asked.get().why == "nobody there"
     assert len(calls) == 1
+
+
+def test_a_node_in_the_findings_of_three_runs_is_on_the_page_of_the_fleet(runs: Path) -> None:
+    finding = Finding("GPU 0: XID 79", "error", "hardware-xid", evidence={"nodes": ["nid000004"], "ranks": [0]})
+    for number in range(3):
+        folder = RunFolder.create(runs, f"gpt-2026110{number + 1}T010203Z-aaaa")
+        folder.plan.write_text('{"backend": "slurm", "cluster": "alps"}')
+        JournalWriter(folder.journal, "supervisor-1", 1).append("finding", finding=finding.document())
+    fleet = fleet_document(RunLibrary([runs]).summaries(), RunsSite([runs]))
+    (place,) = fleet["again"]
+    assert (place["kind"], place["name"], len(place["runs"])) == ("node", "nid000004", 3)
+    assert "again" not in str(fleet["missing"])

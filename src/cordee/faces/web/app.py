@@ -56,7 +56,7 @@ def make_app(
         users: user ids whose connections on this machine need no token.
     """
     shelf = RunLibrary([Path(folder) for folder in folders], map(Path, singles))
-    server = RunsServer(shelf, Hub(shelf), RunsSite(), Cache())
+    server = RunsServer(shelf, Hub(shelf), RunsSite(shelf.folders), Cache())
 
     app = FastAPI(
         title="Cordée", version=cordee.__version__, docs_url=None, redoc_url=None,

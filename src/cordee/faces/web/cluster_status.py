@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from cordee.backends.slurm.node.commands import parse_records, run_command
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import expand_nodes
+from cordee.job.terminal.options import cluster_name
+from cordee.systems.rules.views import places_again, site_rules
 from cordee.systems.vetting.views import recent_verdicts
 
 T = TypeVar("T")
@@ -58,11 +61,21 @@ class Seldom(Generic[T]):
 
 
 class RunsSite:
-    """What is known of the machine that the runs are on."""
+    """What is known of the machine that the runs are on, and of the nodes in all these runs.
 
-    def __init__(self) -> None:
+    Args:
+        folders: that hold runs.
+    """
+
+    def __init__(self, folders: Sequence[Path] = ()) -> None:
+        self.again: Seldom[list[dict[str, Any]]] = Seldom(lambda: _places_again(folders), [], _HISTORY_EVERY_S)
         self.slurm: Seldom[dict[str, Any]] = Seldom(_ask_slurm, {"nodes": {}, "jobs": []}, _SLURM_EVERY_S)
         self.verdicts: Seldom[dict[str, dict[str, int]]] = Seldom(recent_verdicts, {}, _HISTORY_EVERY_S)
+
+
+def _places_again(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the nodes and switches in the findings of several runs, as the site's rules count them."""
+    return places_again(folders, site_rules(cluster_name(None)))
 
 
 def _ask_slurm() -> dict[str, Any]:

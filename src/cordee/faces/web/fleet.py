@@ -14,12 +14,12 @@ _GOING = ("queued", "running")
 
 
 def fleet_document(summaries: Sequence[Summary], site: RunsSite) -> dict[str, Any]:
-    """Return nodes, runs that go on, other jobs, and what is missing.
+    """Return nodes, runs that go on, other jobs, what the findings of several runs name, and what is missing.
 
     Args:
         summaries: of all runs, the newest first.
     """
-    slurm, verdicts = site.slurm.get(), site.verdicts.get()
+    slurm, verdicts, again = site.slurm.get(), site.verdicts.get(), site.again.get()
     ran: dict[str, list[dict[str, Any]]] = {}
     for summary in summaries:
         for node in summary.node_names:
@@ -61,4 +61,14 @@ def fleet_document(summaries: Sequence[Summary], site: RunsSite) -> dict[str, An
     if verdicts.why:
         next_step = "set [vetting] history in the cluster's profile, or CORDEE_HISTORY"
         missing.append({"what": "what vettings said of the nodes", "why": verdicts.why, "next": next_step})
-    return {"nodes": nodes, "runs": going, "jobs": slurm.value["jobs"], "missing": missing, "now": time.time()}
+    if again.why:
+        next_step = "`cordee rules check` says what is wrong with the site's rules"
+        missing.append({"what": "what is in the findings of several runs", "why": again.why, "next": next_step})
+    return {
+        "nodes": nodes,
+        "runs": going,
+        "jobs": slurm.value["jobs"],
+        "again": again.value,
+        "missing": missing,
+        "now": time.time(),
+    }

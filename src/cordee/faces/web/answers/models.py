@@ -317,6 +317,7 @@ class Fleet(Answer):
     nodes: list[FleetNode]
     runs: list[dict[str, Any]] = Field(description="Active runs.")
     jobs: list[dict[str, Any]] = Field(description="What else the scheduler runs.")
+    again: list[dict[str, Any]] = Field(description="Nodes, switches and jobs in the findings of several runs.")
     missing: list[Missing]
     now: float
 

@@ -62,6 +62,18 @@ function Jobs({ jobs }) {
   return html`<${Panel} title="Other jobs" aside=${many(jobs.length, "job")}><${Table} caption="Other jobs" columns=${columns} rows=${jobs.slice(0, 200)} id=${(job) => JSON.stringify(job)} /><//>`;
 }
 
+/** Nodes and switches that the findings of several runs name. */
+function Again({ places }) {
+  if (!places.length) return null;
+  const columns = [
+    { name: "Where", of: (place) => html`${place.kind} <strong>${place.name}</strong>${place.kind === "switch" ? html` <span class="soft">${place.nodes.slice(0, 8).join(", ")}</span>` : ""}` },
+    { name: "What to do", of: (place) => html`<p>${place.next}</p><p class="soft">${place.rule}: ${place.action}</p>` },
+    { name: "Runs", of: (place) => place.runs.slice(-5).map((run) => html`<p><a class="name" href=${at("run", run.run, "findings")}>${run.run}</a> ${run.finding}: ${run.text}</p>`) },
+    { name: "Last", short: true, of: (place) => html`<${Time} at=${epoch(place.runs[place.runs.length - 1].at)} />` },
+  ];
+  return html`<${Panel} title="In the findings of several runs" aside=${many(places.length, "place")}><${Table} caption="In the findings of several runs" columns=${columns} rows=${places.slice(0, 200)} id=${(place) => `${place.rule} ${place.cluster} ${place.kind} ${place.name}`} rowProps=${(place) => ({ "data-row": place.name })} /><//>`;
+}
+
 export default function Fleet({ query, setQuery }) {
   const tick = useEvery(5);
   const [chosen, setChosen] = useState("");
@@ -89,6 +101,7 @@ export default function Fleet({ query, setQuery }) {
           })}</ul>
         <//>
         ${one && html`<${Chosen} node=${one} onClose=${() => setChosen("")} />`}
+        <${Again} places=${fleet.again || []} />
         <${Panel} title="Active runs"><${Running} runs=${fleet.runs} mine=${mine} setMine=${(id) => setQuery({ run: id })} /><//>
         <${Jobs} jobs=${fleet.jobs || []} />
         <${Missing} missing=${fleet.missing} />`;
