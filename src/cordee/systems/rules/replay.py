@@ -64,6 +64,11 @@ class ReplayedRun:
     why: list[str] = field(default_factory=list)
     dropped: int = 0
 
+    def document(self) -> dict[str, Any]:
+        """Return it as `cordee rules run --json` tells it."""
+        held = [one.document() for one in self.held]
+        return {"run": self.run, "held": held, "not_judged": self.why, "dropped": self.dropped}
+
     def findings(self) -> Iterator[dict[str, Any]]:
         """Yield what rules say as findings, for rules that count over runs."""
         for one in self.held:
