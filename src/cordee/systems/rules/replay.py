@@ -71,9 +71,12 @@ class ReplayedRun:
 
     def findings(self) -> Iterator[dict[str, Any]]:
         """Yield what rules say as findings, for rules that count over runs."""
+        of_rule: dict[str, list[HeldRule]] = {}
         for one in self.held:
-            match = RuleMatch(one.rule, one.first, one.place, one.what, one.value)
-            yield {**rule_findings(one.rule, [match]).document(), "at": one.first}
+            of_rule.setdefault(one.rule["id"], []).append(one)
+        for held in of_rule.values():
+            matches = [RuleMatch(one.rule, one.first, one.place, one.what, one.value) for one in held]
+            yield {**rule_findings(held[0].rule, matches).document(), "at": held[0].first}
 
 
 def replay_rules(folder: RunFolder, rules: Sequence[Mapping[str, Any]]) -> ReplayedRun:

@@ -10,7 +10,7 @@ import click
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import EXIT_BAD, UsageError
 from cordee.core.terminal.output import print_findings, print_json
-from cordee.job.terminal.options import cluster_name, json_option, runs_folders, runs_option
+from cordee.job.terminal.options import json_option, runs_folders, runs_option
 from cordee.systems.rules.cli.again import place_lines
 
 if TYPE_CHECKING:
@@ -62,7 +62,12 @@ def check_command(paths: tuple[str, ...], as_json: bool) -> None:
 @command.command("run")
 @click.argument("names", nargs=-1, metavar="[FILE.yaml]... [RUN]...")
 @click.option("--all", "every", is_flag=True, help="All runs that `cordee runs` lists.")
-@click.option("--on", "cluster", metavar="CLUSTER", help="Whose rules, without FILE (default: CORDEE_ON, else local).")
+@click.option(
+    "--on",
+    "cluster",
+    metavar="CLUSTER",
+    help="Whose rules, without FILE (default: CORDEE_ON, else the one of this Slurm, else local).",
+)
 @runs_option
 @json_option
 def run_command(names: tuple[str, ...], every: bool, cluster: str | None, runs: str | None, as_json: bool) -> None:
@@ -84,7 +89,7 @@ def run_command(names: tuple[str, ...], every: bool, cluster: str | None, runs: 
     files = [
         name for name in names if name.endswith(_SUFFIXES) or (Path(name).is_dir() and any(Path(name).glob("*.yaml")))
     ]
-    rules = resolved_rules(rule_paths(files)) if files else site_rules(cluster_name(cluster))
+    rules = resolved_rules(rule_paths(files)) if files else site_rules(cluster)
     counter, actions, told, judged, held = counter_of(rules), set(), [], 0, 0
     for folder in _folders([name for name in names if name not in files], every, runs):
         replayed = replay_rules(folder, rules)
