@@ -155,6 +155,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
             "companion/explain-hardware": "cordee.systems.explain.node.hardware.watch:HardwareWatch",
             "watcher/explain": "cordee.systems.explain.node.hang.watch:HangWatch",
             "watcher/explain-slow": "cordee.systems.explain.node.slow.watch:SlowWatch",
+            "watcher/rules": "cordee.systems.rules.node.watch:RuleWatch",
         },
     }
 

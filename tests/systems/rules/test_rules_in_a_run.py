@@ -7,6 +7,7 @@ import json
 from click.testing import CliRunner
 
 from cordee.faces.cli import cordee as main
+from cordee.faces.cli.follow import milestones
 from cordee.faces.report.run_document import run_document
 from cordee.job.submit.prepare import prepare
 from cordee.testing.runs.real_run import LocalRun
@@ -56,8 +57,16 @@ def test_rules_of_the_site_tell_while_a_run_goes_on_what_a_replay_tells_after_it
         assert run.state.state == "running"
         shown = CliRunner().invoke(main, ["show", str(run.folder.root)])
         assert "Something is wrong: local-0, local-1, ranks 0, 1: max of loss over 2.0 s is 9, above 5" in shown.output
+        watched = CliRunner().invoke(main, ["watch", str(run.folder.root), "--once"])
+        assert "warn: Something is wrong: local-0, local-1, ranks 0, 1" in watched.output
         run.wait_end(60)
         document = run_document(run.folder, run.state)
+    said = milestones(run.state)
+    assert [text.rpartition("; ")[2] for text in said if text.startswith(("warn: ", "error: "))] == [
+        "next: mend it"
+    ] * 2
+    reported = CliRunner().invoke(main, ["report", str(run.folder.root)])
+    assert reported.output.count("    next: mend it") == 2
     found = {one["rule"]: one for one in document["findings"] if (one["evidence"] or {}).get("site_rule")}
     assert {rule: one["severity"] for rule, one in found.items()} == {"loss-high": "warn", "rank-failed": "error"}
     assert (found["loss-high"]["ranks"], found["loss-high"]["next"]) == ([0, 1], "mend it")

@@ -226,8 +226,7 @@ class Supervisor:
             over = self._over.result()
             await self.ending.refuse_if_followed()
             self.ticker.ending = True
-            self.watchers.close()
-            await self.watchers.finish()
+            await self.watchers.close()
             self.agents.happened(IsOver())
             attempt = self.run.attempt
             ended = await self.ending.end(over, self.segment, server, attempt.group if attempt else "")

@@ -119,13 +119,10 @@ class Watchers:
         self._pass_on_events()
         self._each(lambda watcher: watcher.second(now))
 
-    def close(self) -> None:
-        """The run, or its segment, is over."""
+    async def close(self) -> None:
+        """The run, or its segment, is over: wait for what watchers do then, and not for long."""
         self._pass_on_events()
         self._each(lambda watcher: watcher.close())
-
-    async def finish(self) -> None:
-        """Wait for what watchers do at the end, and not for long."""
         self._pass_on_events()
         finishing = [asyncio.ensure_future(watcher.finish()) for watcher in self._all]
         done, late = await asyncio.wait(finishing, timeout=_FINISH_S) if finishing else (set(), set())
@@ -144,10 +141,3 @@ class Watchers:
                     watcher.event(event)
                 except Exception as error:
                     self._troubles.say(_FAILED, error)
-
-    def _each(self, tell: Callable[[RunWatcher], None]) -> None:
-        for watcher in self._all:
-            try:
-                tell(watcher)
-            except Exception as error:
-                self._troubles.say(_FAILED, error)

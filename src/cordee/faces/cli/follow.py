@@ -35,6 +35,7 @@ _CALL_S = 1.0
 _FIRST_STANDING_S = 1.0
 _QUEUE_WORDS_S = 600.0
 _LONGEST_LINE = 4096
+_MOST_FINDINGS = 50
 _DOING = {
     "queue": "waiting for nodes",
     "train": "training",
@@ -301,6 +302,12 @@ def milestones(state: RunState) -> list[str]:
                 for segment in state.segment_states
                 if segment.number == attempt.get("segment") and segment.next
             ]
+    grave = [finding for finding in state.findings if finding.severity != "info"]
+    texts += [
+        f"{one.severity}: {one.text}{f'; next: {one.next}' if one.next else ''}" for one in grave[:_MOST_FINDINGS]
+    ]
+    if len(grave) > _MOST_FINDINGS:
+        texts.append(f"there are more findings: `cordee show {state.run}`")
     return texts
 
 

@@ -158,6 +158,7 @@ def quantity(metric: str, value: float) -> str:
 
 def _troubles(data: ReportData) -> list[str]:
     texts = [f"{finding.severity}: {finding.text}" for finding in data.state.findings]
+    what = {text: finding.next for text, finding in zip(texts, data.state.findings, strict=True)}
     for entry in data.state.attempts:
         if entry.get("outcome") not in (None, "finished", "segment"):
             texts.append(f"attempt {entry['attempt']} {entry['outcome']}: {entry.get('reason')}")
@@ -170,6 +171,8 @@ def _troubles(data: ReportData) -> list[str]:
     lines = [f"  {hidden} earlier ones are in report.json"] if hidden > 0 else []
     for text in texts[max(0, hidden) :] + [f"not shown: {text}" for text in data.missing]:
         lines += text_lines(text, "    ", "  ")
+        if what.get(text):
+            lines += text_lines(f"next: {what[text]}", "      ", "    ")
     return ["Troubles", *lines] if lines else []
 
 

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 from cordee.backends.slurm.node.commands import parse_records, run_command
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import expand_nodes
-from cordee.job.terminal.options import cluster_name
 from cordee.systems.rules.views import places_again, site_rules
 from cordee.systems.vetting.views import recent_verdicts
 
@@ -75,7 +74,7 @@ class RunsSite:
 
 def _places_again(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Return the nodes and switches in the findings of several runs, as the site's rules count them."""
-    return places_again(folders, site_rules(cluster_name(None)))
+    return places_again(folders, site_rules(None))
 
 
 def _ask_slurm() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from cordee.systems.rules.model import RunExample, RunRule, RunRuleFile
 from cordee.systems.rules.node.judge import RuleJudge, RulePlace, about_event, holds
 
 BUILT_IN = Path(__file__).with_name("builtin.yaml")
-MOST_FILES = 200
+MOST_FILES, MOST_RULES = 200, 1000
 
 
 def rule_paths(given: Iterable[str | Path]) -> list[Path]:
@@ -38,7 +38,7 @@ def read_run_rules(paths: Sequence[Path]) -> list[tuple[Path, RunRule]]:
     """Return the rules of some files, each with its file; where two have one id, the first counts.
 
     Raises:
-        DocumentError: a file cannot be read, is wrong, or others can write to it.
+        DocumentError: a file cannot be read, is wrong, or others can write to it; or there are too many rules.
     """
     found: dict[str, tuple[Path, RunRule]] = {}
     for path in paths:
@@ -46,6 +46,10 @@ def read_run_rules(paths: Sequence[Path]) -> list[tuple[Path, RunRule]]:
             _refuse_foreign(path)
         for rule in read_rule_file(path, RunRuleFile).rules:
             found.setdefault(rule.id, (path, rule))
+        if len(found) > MOST_RULES:
+            text, what = "there are too many rules", "keep those that still tell something"
+            allowed = f"at most {MOST_RULES} in all files"
+            raise fault_error(text, "too-many", file=str(path), given=len(found), allowed=allowed, next=what)
     return list(found.values())
 
 

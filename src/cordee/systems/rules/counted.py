@@ -20,34 +20,23 @@ from cordee.machine.opening import read_json
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.systems.rules.catalogue import BUILT_IN, resolved_rules
-from cordee.systems.rules.counting import CountedPlace, RunCounter
+from cordee.systems.rules.counting import RunCounter
 from cordee.systems.rules.node.judge import MARK
-from cordee.systems.rules.run_findings import CountedRun, counted_run, counted_runs
+from cordee.systems.rules.run_findings import counted_run, counted_runs
 
 
-def leaves_of(clusters: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return the switch of each node, by cluster; nothing of a cluster whose network nobody describes."""
-    found = {}
-    for cluster in set(clusters):
-        try:
-            network = find_network(cluster).network
-        except CordeeError as error:
-            print(f"the switches of cluster {cluster} are not known: {one_line(error.text)}", file=sys.stderr)
-            continue
-        if network is not None:
-            found[cluster] = network.leaf_of
-    return found
+def counter_of(rules: Iterable[Mapping[str, Any]]) -> RunCounter:
+    """Return what counts runs by these rules, with the switches of each cluster whose network somebody describes."""
+    return RunCounter(rules, _leaves)
 
 
-def places_of(rules: Iterable[Mapping[str, Any]], runs: Iterable[CountedRun]) -> list[CountedPlace]:
-    """Return the places that the findings of several runs name, as rules count them."""
-    rules, runs = list(rules), list(runs)
-    switches = any(rule["when"].get("same") == "switch" for rule in rules)
-    named = {run.cluster for run in runs if run.machines and any(finding.nodes for finding in run.findings)}
-    counter = RunCounter(rules, leaves_of(named) if switches else None)
-    for run in runs:
-        counter.take(run)
-    return counter.found()
+def _leaves(cluster: str) -> Mapping[str, str]:
+    try:
+        network = find_network(cluster).network
+    except CordeeError as error:
+        print(f"the switches of cluster {cluster} are not known: {one_line(error.text)}", file=sys.stderr)
+        return {}
+    return network.leaf_of if network is not None else {}
 
 
 def counted_findings(folder: RunFolder) -> list[Finding]:
@@ -63,12 +52,14 @@ def counted_findings(folder: RunFolder) -> list[Finding]:
         own = []
     told = {(place.get("kind"), place.get("name"), rule) for rule, place in _told(folder)}
     of_this = counted_run(folder)
-    others = (run for run in counted_runs([folder.root.parent]) if run.run != folder.id)
-    near = [run for run in others if run.cluster == of_this.cluster]
-    places = places_of([*own, *resolved_rules([BUILT_IN], built_in=False)], [*near, of_this])
+    counter = counter_of([*own, *resolved_rules([BUILT_IN], built_in=False)])
+    for run in counted_runs([folder.root.parent]):
+        if run.cluster == of_this.cluster and run.run != folder.id:
+            counter.take(run)
+    counter.take(of_this)
     return [
         place.finding()
-        for place in places
+        for place in counter.found()
         if any(run.run == folder.id for run in place.runs) and (place.kind, place.name, place.rule["id"]) not in told
     ]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from cordee.core.findings import Finding
@@ -11,7 +12,6 @@ from cordee.systems.rules.run_findings import CountedFinding, CountedRun
 
 _MOST_RUNS = 200
 _NAMED = 5
-_WORDS = {"node": "node", "switch": "switch", "job": "job"}
 
 
 class InRun(NamedTuple):
@@ -53,7 +53,7 @@ class CountedPlace(NamedTuple):
         names = ", ".join(f"{run.run} ({run.finding})" for run in self.runs[-_NAMED:])
         more = f" and {len(self.runs) - _NAMED} more before" if len(self.runs) > _NAMED else ""
         below = f" ({', '.join(self.nodes[:8])})" if self.kind == "switch" else ""
-        text = f"{self.rule['text'].rstrip('.')}: {_WORDS[self.kind]} {self.name}{below}: {names}{more}"
+        text = f"{self.rule['text'].rstrip('.')}: {self.kind} {self.name}{below}: {names}{more}"
         facts = {"kind": self.kind, "name": self.name, "cluster": self.cluster, "at": self.runs[-1].at}
         return as_finding(self.rule, text, self.nodes, [], **facts, runs=[run.run for run in self.runs[-_MOST_RUNS:]])
 
@@ -63,14 +63,12 @@ class RunCounter:
 
     Args:
         rules: as a plan holds them; those that do not count over runs are passed over.
-        leaf_of: the switch of each node, by the name of a cluster; without it switches are not counted.
+        leaf_of: returns the switch of each node of a cluster, asked once for each.
     """
 
-    def __init__(
-        self, rules: Iterable[Mapping[str, Any]], leaf_of: Mapping[str, Mapping[str, str]] | None = None
-    ) -> None:
+    def __init__(self, rules: Iterable[Mapping[str, Any]], leaf_of: Callable[[str], Mapping[str, str]]) -> None:
         self._rules = [rule for rule in rules if "runs" in rule["when"]]
-        self._leaf_of = leaf_of or {}
+        self._leaf_of = cache(leaf_of)
         self._runs: dict[tuple[str, str, str], dict[str, InRun]] = {}
 
     def take(self, run: CountedRun) -> None:
@@ -110,7 +108,7 @@ class RunCounter:
             return [(run.cluster, node, (node,)) for node in finding.nodes]
         below: dict[str, list[str]] = {}
         for node in finding.nodes:
-            leaf = self._leaf_of.get(run.cluster, {}).get(node)
+            leaf = self._leaf_of(run.cluster).get(node)
             if leaf is not None:
                 below.setdefault(leaf, []).append(node)
         return [(run.cluster, leaf, tuple(nodes)) for leaf, nodes in below.items()]

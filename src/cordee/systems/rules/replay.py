@@ -64,11 +64,19 @@ class ReplayedRun:
     why: list[str] = field(default_factory=list)
     dropped: int = 0
 
+    def document(self) -> dict[str, Any]:
+        """Return it as `cordee rules run --json` tells it."""
+        held = [one.document() for one in self.held]
+        return {"run": self.run, "held": held, "not_judged": self.why, "dropped": self.dropped}
+
     def findings(self) -> Iterator[dict[str, Any]]:
         """Yield what rules say as findings, for rules that count over runs."""
+        of_rule: dict[str, list[HeldRule]] = {}
         for one in self.held:
-            match = RuleMatch(one.rule, one.first, one.place, one.what, one.value)
-            yield {**rule_findings(one.rule, [match]).document(), "at": one.first}
+            of_rule.setdefault(one.rule["id"], []).append(one)
+        for held in of_rule.values():
+            matches = [RuleMatch(one.rule, one.first, one.place, one.what, one.value) for one in held]
+            yield {**rule_findings(held[0].rule, matches).document(), "at": held[0].first}
 
 
 def replay_rules(folder: RunFolder, rules: Sequence[Mapping[str, Any]]) -> ReplayedRun:

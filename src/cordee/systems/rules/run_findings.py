@@ -62,9 +62,8 @@ def counted_run(folder: RunFolder, findings: Iterable[Mapping[str, Any]] = ()) -
     Args:
         findings: documents of findings, each with `at`.
     """
-    kept = _read(folder)
-    kept["findings"] += [_kept(one["rule"], one["severity"], _nodes(one), one["text"], one["at"]) for one in findings]
-    return _counted(folder.id, kept)
+    more = (_kept(one["rule"], one["severity"], _nodes(one), one["text"], one["at"]) for one in findings)
+    return _counted(folder.id, _read(folder, more))
 
 
 def _counted(run: str, kept: dict[str, Any]) -> CountedRun:
@@ -75,7 +74,7 @@ def _counted(run: str, kept: dict[str, Any]) -> CountedRun:
     return CountedRun(run, job_name(run), str(kept["cluster"]), bool(kept["machines"]), tuple(findings))
 
 
-def _read(folder: RunFolder) -> dict[str, Any]:
+def _read(folder: RunFolder, more: Iterable[list[Any]] = ()) -> dict[str, Any]:
     """Return what is kept of a run; nothing of one whose journal cannot be read."""
     found: list[list[Any]] = []
     most_nodes = 0
@@ -90,6 +89,7 @@ def _read(folder: RunFolder) -> dict[str, Any]:
                 found.append(_kept(rule, severity, about["place"].nodes, about["text"], about["at"]))
     except RunFolderError:
         found = []
+    found += more
     for finding in found:
         if not finding[0].startswith(_HARDWARE) and len(finding[2]) >= max(1, most_nodes):
             finding[2] = []  # what all nodes of a run have says nothing of one of them
@@ -104,7 +104,7 @@ def _kept(rule: str, severity: str, nodes: Iterable[str], text: str, at: float) 
 
 def _nodes(finding: Mapping[str, Any]) -> list[str]:
     nodes = (finding.get("evidence") or {}).get("nodes")
-    return nodes[:_MOST_NODES] if isinstance(nodes, list) else []
+    return nodes if isinstance(nodes, list) else []
 
 
 def _place(folder: RunFolder) -> tuple[str, bool]:

@@ -8,11 +8,16 @@ import click
 
 from cordee.core.draw.clean import clean, one_line
 from cordee.core.terminal.output import print_json
-from cordee.job.terminal.options import cluster_name, json_option, runs_folders, runs_option
+from cordee.job.terminal.options import json_option, runs_folders, runs_option
 
 
 @click.command("again")
-@click.option("--on", "cluster", metavar="CLUSTER", help="Cluster whose rules hold (default: CORDEE_ON, else local).")
+@click.option(
+    "--on",
+    "cluster",
+    metavar="CLUSTER",
+    help="Cluster whose rules hold (default: CORDEE_ON, else the one of this Slurm, else local).",
+)
 @runs_option
 @json_option
 def again_command(cluster: str | None, runs: str | None, as_json: bool) -> None:
@@ -24,7 +29,7 @@ def again_command(cluster: str | None, runs: str | None, as_json: bool) -> None:
     """
     from cordee.systems.rules.views import places_again, site_rules
 
-    places = places_again(runs_folders(runs), site_rules(cluster_name(cluster)))
+    places = places_again(runs_folders(runs), site_rules(cluster))
     if as_json:
         print_json({"schema": "cordee.nodes-again/1", "places": places})
         return

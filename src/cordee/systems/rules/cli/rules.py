@@ -10,14 +10,13 @@ import click
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import EXIT_BAD, UsageError
 from cordee.core.terminal.output import print_findings, print_json
-from cordee.job.terminal.options import cluster_name, json_option, runs_folders, runs_option
+from cordee.job.terminal.options import json_option, runs_folders, runs_option
 from cordee.systems.rules.cli.again import place_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cordee.runs.folder import RunFolder
-    from cordee.systems.rules.replay import ReplayedRun
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -63,7 +62,12 @@ def check_command(paths: tuple[str, ...], as_json: bool) -> None:
 @command.command("run")
 @click.argument("names", nargs=-1, metavar="[FILE.yaml]... [RUN]...")
 @click.option("--all", "every", is_flag=True, help="All runs that `cordee runs` lists.")
-@click.option("--on", "cluster", metavar="CLUSTER", help="Whose rules, without FILE (default: CORDEE_ON, else local).")
+@click.option(
+    "--on",
+    "cluster",
+    metavar="CLUSTER",
+    help="Whose rules, without FILE (default: CORDEE_ON, else the one of this Slurm, else local).",
+)
 @runs_option
 @json_option
 def run_command(names: tuple[str, ...], every: bool, cluster: str | None, runs: str | None, as_json: bool) -> None:
@@ -77,7 +81,7 @@ def run_command(names: tuple[str, ...], every: bool, cluster: str | None, runs: 
       cordee rules run site-rules.yaml --all
     """
     from cordee.systems.rules.catalogue import resolved_rules, rule_paths
-    from cordee.systems.rules.counted import places_of
+    from cordee.systems.rules.counted import counter_of
     from cordee.systems.rules.replay import replay_rules
     from cordee.systems.rules.run_findings import counted_run
     from cordee.systems.rules.views import place_document, site_rules
@@ -85,25 +89,26 @@ def run_command(names: tuple[str, ...], every: bool, cluster: str | None, runs: 
     files = [
         name for name in names if name.endswith(_SUFFIXES) or (Path(name).is_dir() and any(Path(name).glob("*.yaml")))
     ]
-    rules = resolved_rules(rule_paths(files)) if files else site_rules(cluster_name(cluster))
-    counted, told, judged = [], [], 0
+    rules = resolved_rules(rule_paths(files)) if files else site_rules(cluster)
+    counter, actions, told, judged, held = counter_of(rules), set(), [], 0, 0
     for folder in _folders([name for name in names if name not in files], every, runs):
-        replayed, judged = replay_rules(folder, rules), judged + 1
-        counted.append(counted_run(folder, replayed.findings()))
+        replayed = replay_rules(folder, rules)
+        counter.take(counted_run(folder, replayed.findings()))
+        judged, held = judged + 1, held + len(replayed.held)
+        actions |= {one.rule["action"] for one in replayed.held}
         if replayed.held or replayed.why or replayed.dropped:
-            told.append(_document(replayed))
-            if not as_json:
-                _print(told[-1])
-    places = [place_document(place) for place in places_of(rules, counted)]
+            if as_json:
+                told.append(replayed.document())
+            else:
+                _print(replayed.document())
+    places = [place_document(place) for place in counter.found()]
     if as_json:
         print_json({"schema": "cordee.rules-run/1", "rules": rules, "judged": judged, "runs": told, "places": places})
     else:
         for place in places:
             click.echo("\n".join(place_lines(place)))
-        held = sum(len(run["held"]) for run in told)
         click.echo(f"{len(rules)} rules on {judged} runs: {held} places in runs, {len(places)} over runs")
-    actions = {one["action"] for run in told for one in run["held"]} | {place["action"] for place in places}
-    if "drain" in actions:
+    if "drain" in actions | {place["action"] for place in places}:
         raise click.exceptions.Exit(EXIT_BAD)
 
 
@@ -118,11 +123,6 @@ def _folders(names: list[str], every: bool, runs: str | None) -> Iterator[RunFol
         yield from (RunFolder(summary.folder) for summary in list_runs(*runs_folders(runs)))
     else:
         yield from (found(name, runs) for name in names or ["last"])
-
-
-def _document(replayed: ReplayedRun) -> dict[str, Any]:
-    held = [one.document() for one in replayed.held]
-    return {"run": replayed.run, "held": held, "not_judged": replayed.why, "dropped": replayed.dropped}
 
 
 def _print(run: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from cordee.core.units import format_duration, parse_utc
 # Of a finding's evidence: the rule that wrote it.
 MARK = "site_rule"
 MOST_PLACES = 50
-_MOST_TRACKED, _MOST_NAMED = 100_000, 1000
+_MOST_TRACKED, _MOST_NAMED, _MOST_TEXT = 100_000, 1000, 2000
 _FRAME = frozenset(("schema", "epoch", "seq", "writer", "mono", "time", "event"))
 _SEVERITY = {"none": "info", "drain": "error"}
 
@@ -145,6 +145,7 @@ def about_event(event: Mapping[str, Any]) -> dict[str, Any]:
         said = event.get("reason") or event.get("text")
         about.update(place=RulePlace(nodes, ranks), text=json.dumps(told, default=str, ensure_ascii=False))
         about["what"] = f"{event['event']}: {said if isinstance(said, str) else about['text']}"
+    about["text"] = about["text"][:_MOST_TEXT]
     return about
 
 

@@ -21,6 +21,7 @@ from cordee.wire.messages import Telemetry
 
 _COUNTER = "cordee.systems.rules.counted"
 _COUNT_EVERY_S, _COUNT_S = 60.0, 30.0
+_TOGETHER_S = 3.0  # agents tell of the same window one after the other
 _MOST_FINDINGS = 50
 _MOST_UNHEARD = 100_000
 
@@ -46,6 +47,7 @@ class RuleWatch(RunWatcher):
         self._said: set[str] = set()
         self._to_count, self._count_at = False, 0.0
         self._counting: Optional[asyncio.Task[None]] = None
+        self._since = monotonic()
         self._before: Optional[Any] = None
         if self._judges:
             lane = Lane("cordee-rules")
@@ -72,8 +74,9 @@ class RuleWatch(RunWatcher):
             self._matches += before.result()
             while self._unheard:
                 self.event(self._unheard.popleft())
-        if self._before is None:
+        if self._before is None and (now - self._since >= _TOGETHER_S or not self._matches):
             self._tell()
+            self._since = now
         if self._to_count and self._counting is None and now >= self._count_at:
             self._to_count, self._count_at = False, now + _COUNT_EVERY_S
             self._counting = asyncio.ensure_future(self._count())
@@ -81,12 +84,12 @@ class RuleWatch(RunWatcher):
     def close(self) -> None:
         for rule, place, number, value in self._windows.rest():
             self._take(self._judge.window(rule, place, number, value))
-        self.second(monotonic())
+        self.second(self._since + _TOGETHER_S)
 
     async def finish(self) -> None:
         if self._before is not None:
             await asyncio.wait({asyncio.wrap_future(self._before)})
-            self.second(monotonic())
+            self.second(self._since + _TOGETHER_S)
         if self._counting is not None:
             await self._counting
         if self._to_count:
