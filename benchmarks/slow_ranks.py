@@ -138,12 +138,13 @@ class Episode:
         (own, *_) = groups_of("cpu", pid=str(pid))
         self._group = Path(own.folder) / f"slow-{pid}"
         self._group.mkdir()
-        period_us = 100_000
+        period_us, least_us = 100_000, 1000
+        quota_us = max(least_us, int(period_us * share))
         if own.version == 2:
-            (self._group / "cpu.max").write_text(f"{int(period_us * share)} {period_us}")
+            (self._group / "cpu.max").write_text(f"{quota_us} {period_us}")
         else:
             (self._group / "cpu.cfs_period_us").write_text(str(period_us))
-            (self._group / "cpu.cfs_quota_us").write_text(str(int(period_us * share)))
+            (self._group / "cpu.cfs_quota_us").write_text(str(quota_us))
         (self._group / "cgroup.procs").write_text(str(pid))
 
 

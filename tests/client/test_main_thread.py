@@ -108,6 +108,8 @@ space[{function!r}](work)
 """
     expected = kind if kind is not None else (COMPUTE if runs else COMMUNICATION)
     assert most(seen(body)) == (expected, runs)
+    for_device = kind if kind in (DATA, SAVING) else UNKNOWN
+    assert most(seen(body, device=True)) == (for_device, runs)
 
 
 def test_collectives_of_a_rank_that_is_alone_are_no_communication(tmp_path: Path):

@@ -7,8 +7,10 @@ import random
 
 import pytest
 
+from cordee.client.device_steps import StepShares
 from cordee.client.kinds import COMMUNICATION, COMPUTE, DATA, SAVING, UNKNOWN
 from cordee.client.main_thread import Glance
+from cordee.client.steps import BETWEEN, WITHIN, Mark
 from cordee.client.time_account import PERIOD_NS, TimeAccount
 
 MS = 10**6
@@ -142,6 +144,35 @@ def test_sums_only_grow_whatever_the_looks_say():
             assert min(one - other for one, other in zip(new, old, strict=True)) >= 0
         assert sum(kind.ns for kind in sums.kinds) + sums.unseen_ns <= sums.looked_ns + 10
         before = sums
+
+
+def test_time_goes_by_how_a_device_spends_its_steps_where_that_is_known_and_no_save_is_seen():
+    account, device = TimeAccount(), StepShares(0.6, 0.1, 0.3, 0.5)
+    account.take(Glance(0, 0, 0, 0, True, UNKNOWN))
+    account.take(Glance(10 * S, 5 * S, 0, 0, True, UNKNOWN), (), device)
+    assert [kind.ns for kind in account.sums(1, 0).kinds] == [6 * S, 1 * S, 3 * S, 0]
+    compute = account.sums(1, 0).kinds[COMPUTE]
+    assert (compute.longest_ns, compute.squares_ms2) == (300 * MS, 20 * 300**2)
+    account.take(Glance(14 * S, 9 * S, 0, 0, True, SAVING), (), device)
+    assert [kind.ns for kind in account.sums(1, 0).kinds] == [6 * S, 1 * S, 3 * S, 4 * S]
+
+
+def test_parts_of_a_step_that_the_script_tells_are_told_exactly():
+    """Within a step it runs for 60 ms and waits for 20; between two it waits for 20: all that is seen are looks within."""
+    account = TimeAccount()
+    account.take(Glance(0, 0, 0, 0, False, DATA), [Mark(0, 0, BETWEEN)])
+    for look in range(1, 400):
+        began, used = (look - 1) * 200 * MS, (look - 1) * 120 * MS
+        marks = [
+            Mark(began + 20 * MS, used, WITHIN),
+            Mark(began + 100 * MS, used + 60 * MS, BETWEEN),
+            Mark(began + 120 * MS, used + 60 * MS, WITHIN),
+        ]
+        kind, runs = ((COMPUTE, True), (COMMUNICATION, False))[look % 2]
+        account.take(Glance(began + 200 * MS, used + 120 * MS, 0, 0, runs, kind), marks)
+        between = Mark(began + 200 * MS, used + 120 * MS, BETWEEN)
+        account.take(Glance(began + 200 * MS + 1, used + 120 * MS, 0, 0, False, DATA), [between])
+    assert shares(account) == pytest.approx([0.6, 0.2, 0.2, 0.0], abs=0.01)
 
 
 def test_after_a_pause_of_looking_the_time_between_is_not_looked_at():

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import NamedTuple, Optional
 
-from cordee.client.kinds import COMMUNICATION, COMPUTE, DATA, UNKNOWN, kind_of_frames, kind_of_wait
+from cordee.client.kinds import COMMUNICATION, COMPUTE, DATA, SAVING, UNKNOWN, kind_of_frames, kind_of_wait
 from cordee.client.steps import ANYWHERE, BETWEEN
 
 _MOST_BYTES = 128
@@ -63,7 +63,7 @@ class MainThread:
         Args:
             late_ns: how much too late this thread was woken for it.
             grouped: whether the rank is in a process group of several.
-            on_device: whether it computes on a device: where the main thread stands says little then.
+            on_device: whether it computes on a device: then it says only whether it waits for data or saves.
             part: of a step, that it says it is in.
         """
         at_ns, used_ns = time.monotonic_ns(), time.clock_gettime_ns(self._clock)
@@ -74,7 +74,7 @@ class MainThread:
         busy = (used_ns - self._before[1]) * _BUSY_SHARE > at_ns - self._before[0]
         runs = said.startswith(_RUNS) if said else busy
         self._before = at_ns, used_ns
-        kind = UNKNOWN if on_device else self._kind(runs, said, grouped, part)
+        kind = self._kind(runs, said, grouped, part, on_device)
         return Glance(at_ns, used_ns, delayed_ns, late_ns if late_ns > _LATE_NS else 0, runs, kind)
 
     def close(self) -> None:
@@ -83,11 +83,13 @@ class MainThread:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _kind(self, runs: bool, said: bytes, grouped: bool, part: int) -> int:
+    def _kind(self, runs: bool, said: bytes, grouped: bool, part: int, on_device: bool) -> int:
         kind = kind_of_frames(sys._current_frames().get(self._ident))
-        if kind == COMMUNICATION and not grouped:
-            kind = None
-        if kind is not None:
+        if kind in (DATA, SAVING):
+            return kind
+        if on_device:
+            return UNKNOWN
+        if kind == COMMUNICATION and grouped:
             return kind
         if part == BETWEEN:
             return DATA

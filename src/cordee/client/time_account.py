@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Optional, Sequence
 
 from cordee.client.device_steps import StepShares
-from cordee.client.kinds import COMMUNICATION, COMPUTE, DATA, UNKNOWN
+from cordee.client.kinds import COMMUNICATION, COMPUTE, DATA, SAVING, UNKNOWN
 from cordee.client.main_thread import Glance
 from cordee.client.steps import ANYWHERE, BETWEEN, Mark
 from cordee.wire.pulse import KINDS, KindSums, TimeSums
@@ -58,7 +58,7 @@ class TimeAccount:
         Args:
             glance: the look.
             marks: where other parts of a step began since the look before.
-            device: how a device has spent a step lately: the time goes by that, as nothing else is known of it then.
+            device: how a device has spent a step lately: the time goes by that, unless the look shows that the rank saves.
         """
         before, self._before = self._before, glance
         if before is None or glance.at_ns <= before.at_ns:
@@ -73,7 +73,7 @@ class TimeAccount:
         self._looked_ns += passed
         self._delayed_ns += delayed
         self._unseen_ns += unseen
-        if device is not None:
+        if device is not None and glance.kind != SAVING:
             self._take_shares(device, passed - unseen)
             return
         for mixes in self._mixes:

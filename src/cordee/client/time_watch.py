@@ -17,7 +17,8 @@ from cordee.wire.pulse import PulseWriter
 _SHOWN_EVERY = 4  # looks
 _HOLDS_S = 30.0
 _GOLDEN = 0.6180339887498949
-_DEVICES = ("torch.cuda", "torch.xpu", "torch_npu", "torch.mps")
+_DEVICES = ("torch.cuda", "torch.xpu", "torch_npu.npu", "habana_frameworks.torch.hpu")
+_ALWAYS_DEVICES = ("torch_xla",)
 
 
 class TimeWatch:
@@ -95,7 +96,8 @@ class TimeWatch:
         """
         try:
             self._grouped = distributed is not None and distributed.get_world_size() > 1
-            self._on_device = any(_is_used(name) for name in _DEVICES)
+            always = any(name in sys.modules for name in _ALWAYS_DEVICES)
+            self._on_device = always or any(_is_used(name) for name in _DEVICES)
             self._measure()
         except Exception:
             self._failed = True

@@ -213,3 +213,23 @@ def test_what_nccl_says_of_itself_is_collected(
 
     watching(tmp_path, node_zip, during)
     assert (tmp_path / "asked").read_text().splitlines()[0] == "-v -f json"
+
+
+def test_ranks_are_looked_at_when_the_supervisor_wants_it_and_no_longer_than_that(tmp_path: Path, node_zip: Path):
+    from cordee.wire.messages import Observe
+
+    async def during(ranks: WatchedRanks) -> None:
+        with a_torch(tmp_path) as packages:
+            ranks.start(4, "-c", "import torch\n" + WORKS, packages=packages)
+        await ranks.until(lambda: list(ranks.meeting.glob("*.pulse")))
+        assert ranks.companion.spent().digests is None
+        ranks.orders[Observe](Observe(7, True), b"")
+        assert ranks.companion.spent().digests is None, "that was about another attempt"
+        ranks.orders[Observe](Observe(1, True), b"")
+        (digest,) = await ranks.until(lambda: ranks.companion.spent().digests)
+        assert (digest.rank, digest.steps) == (4, 0)
+        assert 0 < digest.compute.seconds <= digest.window_s
+        ranks.orders[Observe](Observe(1, False), b"")
+        await ranks.until(lambda: ranks.companion.spent().digests is None)
+
+    watching(tmp_path, node_zip, during, stragglers=False)

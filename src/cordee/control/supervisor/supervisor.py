@@ -148,10 +148,8 @@ class Supervisor:
             self._prepared,
         )
         self.vetting: preparer.NodePreparer = self._part(preparer.PART)(allocation)
-        watched = WatchedRun(
-            *(self.plan, folder, self.nodes, self.journal, self.agents.order, lambda: self.run.attempt, self._happened),
-            self.agents.happened,
-        )
+        about_run = (self.plan, folder, self.nodes, self.journal, self.agents.order, lambda: self.run.attempt)
+        watched = WatchedRun(*about_run, self._happened, self.agents.happened)
         self.watchers = Watchers(watched, self.troubles)
         parts = Parts(
             folder,
@@ -331,9 +329,7 @@ class Supervisor:
             ReplaceAgent: lambda command: self.lanes.looking.submit(lambda: self.place.replace_agent(*command)),
             FindGone: lambda command: gone.look(command.agents),
             FindFenced: lambda command: gone.look(command.agents),
-            NotCome: lambda event: self.agents.happened(event),
-            GaveUp: lambda event: self.agents.happened(event),
-            VetAgain: lambda event: self.agents.happened(event),
+            **dict.fromkeys((NotCome, GaveUp, VetAgain), lambda event: self.agents.happened(event)),
             NewAttempt: lambda _: self.intake.new_attempt(),
             CloseAttempt: self._close_attempt,
             Over: lambda command: self._over.set_result(command.over),

@@ -141,3 +141,10 @@ class Watchers:
                     watcher.event(event)
                 except Exception as error:
                     self._troubles.say(_FAILED, error)
+
+    def _each(self, tell: Callable[[RunWatcher], None]) -> None:
+        for watcher in self._all:
+            try:
+                tell(watcher)
+            except Exception as error:
+                self._troubles.say(_FAILED, error)

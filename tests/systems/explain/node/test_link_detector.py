@@ -68,5 +68,14 @@ def test_another_attempt_begins_anew():
     detector = LinkDetector()
     slow = {**ring(4), ("n2", "10.0.0.3"): 3 * MIB}
     rounds(detector, slow, 5, 0.0)
-    detector.begin(50.0)
+    detector.begin((), 50.0)
     assert rounds(detector, slow, 5, 50.0) == []
+
+
+def test_nodes_for_which_nothing_waits_are_those_that_it_is_compared_with():
+    detector = LinkDetector()
+    detector.begin(("n0", "n1", "n2", "n3"), 0.0)
+    (found,) = rounds(detector, {("n2", "10.0.0.3"): 3 * MIB}, 8, 0.0)
+    assert (found.node, found.address, found.usual_bytes) == ("n2", "10.0.0.3", 0)
+    detector.begin(("n2", "n3"), 100.0)
+    assert rounds(detector, {("n2", "10.0.0.3"): 3 * MIB}, 8, 100.0) == []

@@ -24,7 +24,7 @@ _LOOK_CLOSER_S = 2.0
 # The loop itself was late by more than this: the machine was paused, or it is so busy that ranks are late as well.
 _LATE_S = 3.0
 _STOPPED = ("T", "t")
-_MOST_WINDOWS = 3  # of links, that nobody has taken
+_MOST_WINDOWS = 12  # of links, that nobody has taken
 
 
 class _Watched:

@@ -14,7 +14,7 @@ from cordee.wire.pulse import KindSums, TimeSums
 WINDOW_S = 10.0
 _LEAST_S = 1.0
 # What nobody has taken is kept for so many windows.
-_MOST_WINDOWS = 3
+_MOST_WINDOWS = 12
 # A rank's clock is that of its agent; its sums are shown up to two seconds after they were taken.
 _SLACK_S = 5.0
 _MOST_A_SECOND = 1000

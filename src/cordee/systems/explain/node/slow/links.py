@@ -39,10 +39,11 @@ class LinkDetector:
     """Watches one attempt after the other."""
 
     def __init__(self) -> None:
-        self.begin(0.0)
+        self.begin((), 0.0)
 
-    def begin(self, now: float) -> None:
-        """An attempt begins."""
+    def begin(self, nodes: Iterable[str], now: float) -> None:
+        """An attempt begins on these nodes; one that tells of no connection has none for which data waits."""
+        self._nodes = sorted(set(nodes))
         self._began = now
         self._hearing: dict[Key, tuple[int, int]] = {}
         self._rounds: Deque[Mapping[Key, tuple[int, int]]] = deque(maxlen=_ROUNDS)
@@ -65,6 +66,8 @@ class LinkDetector:
         self._rounds.append(self._hearing)
         self._hearing, self._began = {}, now
         known = {key for one in self._rounds for key in one}
+        telling = {node for node, _ in known}
+        known |= {(node, "") for node in self._nodes if node not in telling}
         if len(self._rounds) < _ROUNDS or len(known) < _LEAST_LINKS:
             return []
         queued = {key: [one.get(key, (0, 0))[0] for one in self._rounds] for key in known}

@@ -126,7 +126,7 @@ class SlowWatch(RunWatcher):
     def _begin(self, ranks: Mapping[int, str], now: float) -> None:
         self._ranks, self._heard = dict(ranks), set()
         self._slow.begin(self._ranks, peers_of(self._places()), now)
-        self._links.begin(now)
+        self._links.begin(self._ranks.values(), now)
 
     def _places(self) -> dict[int, dict[str, int]]:
         """Return the coordinates of the ranks in the training's parallelism: what they say themselves, else what their command says."""
