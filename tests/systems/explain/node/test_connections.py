@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from cordee.systems.explain.node.slow_links import SlowLinks, TcpConnection
+from cordee.systems.explain.node.slow_links import PeerConnection, SlowLinks
 from cordee.wire.messages import SlowLink
 
 
@@ -67,13 +67,13 @@ def test_connections_of_other_users_are_not_told_of(
 
 
 def test_repeats_are_counted_from_the_first_look_on_and_by_connection(links: SlowLinks, monkeypatch):
-    told: list[list[TcpConnection]] = [
-        [TcpConnection((1, 1), "10.0.0.2", 0, 70)],
-        [TcpConnection((1, 1), "10.0.0.2", 0, 75), TcpConnection((2, 9), "10.0.0.2", 500, 2)],
+    told: list[list[PeerConnection]] = [
+        [PeerConnection((1, 1), "10.0.0.2", 0, 70)],
+        [PeerConnection((1, 1), "10.0.0.2", 0, 75), PeerConnection((2, 9), "10.0.0.2", 500, 2)],
         [
-            TcpConnection((1, 2), "10.0.0.2", 100, 3),
-            TcpConnection((2, 9), "10.0.0.2", 400, 2),
-            TcpConnection((3, 1), "::2", 9, 0),
+            PeerConnection((1, 2), "10.0.0.2", 100, 3),
+            PeerConnection((2, 9), "10.0.0.2", 400, 2),
+            PeerConnection((3, 1), "::2", 9, 0),
         ],
         [],
     ]
@@ -88,7 +88,7 @@ def test_repeats_are_counted_from_the_first_look_on_and_by_connection(links: Slo
 
 
 def test_only_the_worst_are_told_of(links: SlowLinks, monkeypatch):
-    many = [TcpConnection((at, 1), f"10.0.1.{at}", at, 0) for at in range(1, 100)]
+    many = [PeerConnection((at, 1), f"10.0.1.{at}", at, 0) for at in range(1, 100)]
     monkeypatch.setattr(links, "_connections", lambda: iter(many))
     links.look(100.0)
     assert [link.queued_bytes for link in links.taken()] == list(range(99, 67, -1))
@@ -98,7 +98,7 @@ def test_only_the_worst_are_told_of(links: SlowLinks, monkeypatch):
 def test_a_kernel_that_does_not_tell_is_asked_once(links: SlowLinks, monkeypatch, error):
     asked = []
 
-    def refuse() -> Iterator[TcpConnection]:
+    def refuse() -> Iterator[PeerConnection]:
         asked.append(1)
         raise error
 

@@ -28,7 +28,7 @@ _MOST_LINKS = 32
 _MOST_SHARE, _LEAST_APART_S = 0.001, 2.0
 
 
-class TcpConnection(NamedTuple):
+class PeerConnection(NamedTuple):
     """One open TCP connection of this user.
 
     Attributes:
@@ -88,7 +88,7 @@ class SlowLinks:
             self._socket.close()
             self._socket = None
 
-    def _take(self, connections: list[TcpConnection]) -> None:
+    def _take(self, connections: list[PeerConnection]) -> None:
         before, self._repeats = self._repeats, {one.key: one.repeats for one in connections}
         for one in connections:
             if one.queued_bytes:
@@ -97,7 +97,7 @@ class SlowLinks:
             if grown > 0:
                 self._again[one.address] = self._again.get(one.address, 0) + grown
 
-    def _connections(self) -> Iterator[TcpConnection]:
+    def _connections(self) -> Iterator[PeerConnection]:
         if self._socket is None:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG)
             self._socket.settimeout(1.0)
@@ -124,7 +124,7 @@ class SlowLinks:
                 at += (length + 3) & ~3
         raise OSError(errno.EPROTO, "the kernel tells of no end of connections")
 
-    def _connection(self, told: bytes, user: int) -> Optional[TcpConnection]:
+    def _connection(self, told: bytes, user: int) -> Optional[PeerConnection]:
         """Return a connection of this user to another node, None for any other."""
         family, _, _, _, _, _, own, peer, _, _, _, queued, owner, inode = _TOLD.unpack_from(told)
         if owner != user or own == peer:
@@ -134,7 +134,7 @@ class SlowLinks:
             address = address.ipv4_mapped
         if address.is_loopback and not self._loopback:
             return None
-        return TcpConnection((inode, int.from_bytes(told[44:52], "little")), str(address), queued, _repeats(told))
+        return PeerConnection((inode, int.from_bytes(told[44:52], "little")), str(address), queued, _repeats(told))
 
 
 def _repeats(told: bytes) -> int:
