@@ -26,6 +26,7 @@ _RING = 2000  # collectives, which is torch's own number where the recorder is o
 _SIGNALS = tuple(range(signal.SIGRTMAX - 3, signal.SIGRTMAX - 9, -1))
 _started = False
 _optimizer_steps = 0
+_tracer: Any = None  # a StepTracer, while steps are to be traced
 
 
 def begin() -> None:
@@ -53,9 +54,12 @@ def _have_recorded() -> None:
 def _count_optimizer_steps() -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def stepped(*_: Any) -> None:
+    def stepped(optimizer: Any, *_: Any) -> None:
         global _optimizer_steps
         _optimizer_steps += 1
+        tracer = _tracer
+        if tracer is not None:
+            tracer.step(optimizer, _optimizer_steps)
 
     register_optimizer_step_post_hook(stepped)
 
@@ -84,22 +88,31 @@ class _PulseThread:
         self._stem = self._pulse.path[: -len(SUFFIX)]
         self._moves, self._stood = 0, 0
         self._main = threading.main_thread().ident
-        self._dumped = 0
-        self._in_torch, self._over = threading.Lock(), False
+        self._dumped = self._traced = 0
+        self._process, self._over = os.getpid(), False
+        self._wake, self._ended = threading.Event(), threading.Event()
         self._file = self._hear_signal()
         atexit.register(self._end)
 
     def run(self) -> None:
         """Beat until the process ends."""
-        while not self._over:
-            with self._in_torch:
+        try:
+            while not self._over:
                 self._beat()
-            time.sleep(_EVERY_S)
+                self._wake.wait(_EVERY_S if _tracer is None else _tracer.pause_s(_EVERY_S))
+                self._wake.clear()
+            self._trace()
+        finally:
+            self._ended.set()
 
     def _end(self) -> None:
         """Ask torch for nothing more: a thread that comes back from C++ into an interpreter that is ending aborts the process."""
         self._over = True
-        self._in_torch.acquire(timeout=_MOST_AT_END_S)
+        if _tracer is not None:
+            _tracer.end()
+        if os.getpid() == self._process:  # a child has no such thread
+            self._wake.set()
+            self._ended.wait(_MOST_AT_END_S)
 
     def _beat(self) -> None:
         stands = _place(self._main)
@@ -112,6 +125,22 @@ class _PulseThread:
             self._dumped = asked
             self._dump()
             self._pulse.dumped(asked)
+        self._trace()
+
+    def _trace(self) -> None:
+        """Do what is wanted of a trace; nothing of it stays once it is over."""
+        global _tracer
+        order = self._pulse.trace_order
+        if order.number not in (0, self._traced) and not self._over and _tracer is None:
+            from cordee.client.tracing import StepTracer
+
+            self._traced = order.number
+            _tracer = StepTracer(order, self._stem, _optimizer_steps, self._wake)
+        if _tracer is not None:
+            _tracer.look(order.number, _optimizer_steps)
+            self._pulse.traces(_tracer.answer)
+            if _tracer.over:
+                _tracer = None
 
     def _dump(self) -> None:
         """Write the Flight Recorder's dump beside the pulse, whole or not at all."""

@@ -289,6 +289,26 @@ class Gather(NamedTuple):
     deadline_s: float
 
 
+class ProfileRanks(NamedTuple):
+    """Have those of the `wanted` ranks that this node has profiled by a tool, within `deadline_s`; answered by `Gathered`.
+
+    Attributes:
+        begin_at: UTC seconds after which the first step is traced.
+        steps, seconds: how long, by one of both; the other is 0.
+        extras: what else is recorded, as `cordee.wire.pulse.EXTRAS` has it.
+    """
+
+    id: str
+    attempt: int
+    deadline_s: float
+    wanted: tuple[int, ...]
+    tool: str
+    begin_at: float
+    steps: int
+    seconds: float
+    extras: int
+
+
 class Shell(NamedTuple):
     """Open a shell, or run a command, on a terminal; answered by `ShellOutput` and `ShellExit`."""
 
@@ -480,7 +500,7 @@ class ClientShell(NamedTuple):
 
 FromSupervisor = Union[
     Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, Ranks, Stop, Signal, StopRequest, StopAt,
-    Gather, Shell, ShellInput, ShellResize,
+    Gather, ProfileRanks, Shell, ShellInput, ShellResize,
 ]  # fmt: skip
 FromAgent = Union[
     Hello, Alive, Cleared, ContainerDone, ContainerLost, SetupDone, ChecksOutput, ChecksDone, FreePorts, Time,
@@ -559,6 +579,7 @@ FROM_SUPERVISOR: Kinds[FromSupervisor] = Kinds(
     stop_request=StopRequest,
     stop_at=StopAt,
     gather=Gather,
+    profile=ProfileRanks,
     shell=Shell,
     shell_input=ShellInput,
     shell_resize=ShellResize,

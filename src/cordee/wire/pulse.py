@@ -1,7 +1,8 @@
 """What a rank's interpreter shows of itself, once a second, in a small memory-mapped file that its agent reads.
 
 The rank writes its words, each as one aligned 64-bit store, and a table of its process groups between two increments of a
-sequence word; the agent writes one word, by which it asks for the Flight Recorder's dump. A reader trusts nothing in it.
+sequence word; the agent writes the words by which it asks for the Flight Recorder's dump and for a trace. A reader trusts nothing
+in it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ MAGIC = int.from_bytes(b"pulse\0\r\n", "little")
 VERSION = 1
 PULSE_BYTES = 8192
 SUFFIX, DUMP, STACKS = ".pulse", ".flight", ".stacks"
+TRACE, TRACED = ".trace.json", ".traced"  # what torch.profiler wrote, and what the rank says of it
 MOST_GROUPS = 64
 # Words, as indices of 64-bit words; the agent's one shares no cache line with the rank's.
 _MAGIC, _VERSION, _PID, _RANK, _SIGNAL, _FLAGS = range(6)
 _BEATS, _BEAT_NS, _OPTIMIZER_STEPS, _MOVES, _DUMPED, _SEQUENCE, _TABLE_BYTES, _TABLE_CRC = range(8, 16)
 _ASKED = 24
+# A trace: four words of the agent, the number of the order last; and the rank's answer.
+_TRACE_ORDER, _TRACE_ANSWER = 40, 48
 _TABLE = 512
 _WORD = struct.Struct("<Q")
 _ELASTIC = 1
@@ -64,6 +68,36 @@ class Pulse(NamedTuple):
     moves: int
     dumped: int
     groups: tuple[GroupProgress, ...]
+
+
+class TraceOrder(NamedTuple):
+    """A trace of so many steps of an optimizer, or of so many milliseconds; `number` 0: none, or none any more.
+
+    Attributes:
+        begin_ms: UTC; steps are traced from the first one on that begins after this, so that all ranks trace the same.
+        patience_ms: it is given up after so long.
+        extras: the sum of some of `EXTRAS`.
+    """
+
+    steps: int
+    window_ms: int
+    begin_ms: int
+    patience_ms: int
+    extras: int
+    number: int
+
+
+EXTRAS = {"shapes": 1, "stacks": 2, "memory": 4}
+NO_TRACE, ARMED, TRACING, TRACED_WHOLE, NOT_TRACED = range(5)
+
+
+class TraceAnswer(NamedTuple):
+    """What has become of an order: one of the states above, the steps that were traced, and how many the process had made before."""
+
+    state: int
+    steps: int
+    before: int
+    number: int
 
 
 class PulseWriter:
@@ -106,6 +140,16 @@ class PulseWriter:
     def asked(self) -> int:
         """The number of the dump that the agent asks for; 0 before the first."""
         return self._words[_ASKED]
+
+    @property
+    def trace_order(self) -> TraceOrder:
+        """The trace that the agent asks for."""
+        return TraceOrder(*self._words[_TRACE_ORDER : _TRACE_ORDER + len(TraceOrder._fields)])
+
+    def traces(self, answer: TraceAnswer) -> None:
+        """Say how far the trace is."""
+        for at, word in enumerate(answer):
+            self._words[_TRACE_ANSWER + at] = word
 
     def answers_to(self, number: int) -> None:
         """Say by which signal this process writes its stacks."""
@@ -177,6 +221,22 @@ class PulseReader:
             os.pwrite(self._descriptor, _WORD.pack(number), _ASKED * _WORD.size)
         except OSError:
             return
+
+    def order_trace(self, order: TraceOrder) -> None:
+        """Ask for a trace; one of the number 0 takes back what was asked for."""
+        packed = [_WORD.pack(word) for word in order]
+        try:
+            os.pwrite(self._descriptor, b"".join(packed[:-1]), _TRACE_ORDER * _WORD.size)
+            os.pwrite(self._descriptor, packed[-1], (_TRACE_ORDER + len(packed) - 1) * _WORD.size)
+        except OSError:
+            return
+
+    def trace_answer(self) -> TraceAnswer:
+        """Return how far the trace is that was asked for last; `NO_TRACE` where the file cannot be read."""
+        words = self._words()
+        if words is None:
+            return TraceAnswer(NO_TRACE, 0, 0, 0)
+        return TraceAnswer(*words[_TRACE_ANSWER : _TRACE_ANSWER + len(TraceAnswer._fields)])
 
     def _words(self) -> Optional[memoryview]:
         """Return what the file holds, None where it is too short."""

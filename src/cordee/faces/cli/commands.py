@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "advise": ("cordee.systems.advise.cli", "Say why a run waits or failed, and what to change."),
     "flight": ("cordee.systems.explain.cli.flight", "Say which rank broke the collective that a training hangs in."),
     "stacks": ("cordee.systems.explain.cli.stacks", "Show where all ranks of a run stand, as one tree."),
+    "profile": ("cordee.systems.explain.cli.profile", "Trace some steps of ranks of a running job."),
     "correlate": ("cordee.systems.explain.cli.correlate", "Say which metrics moved with the time of a step."),
     "topology": ("cordee.systems.explain.cli.topology", "Say where a run or job sits on the network; draw it."),
     "shell": ("cordee.faces.cli.shell", "Open a shell inside a running job, on one of its nodes."),

@@ -21,7 +21,7 @@ def leave_request(folder: RunFolder, request: dict[str, Any]) -> None:
     """Ask a run's supervisor for something; one that cannot be reached from here finds it within seconds.
 
     Args:
-        request: `{"request": "cancel", ...}` or `{"request": "stacks"}`.
+        request: `{"request": "cancel", ...}`, `{"request": "stacks"}` or `{"request": "profile", ...}`.
 
     Raises:
         RunFolderError: the disk does not take it.

@@ -13,6 +13,7 @@ SYSTEM = System(
         "companion/explain": "cordee.systems.explain.node.companion:StandWatch",
         "companion/explain-hardware": "cordee.systems.explain.node.hardware.watch:HardwareWatch",
         "watcher/explain": "cordee.systems.explain.node.hang.watch:HangWatch",
+        "watcher/explain-profile": "cordee.systems.explain.node.profile.watch:ProfileWatch",
     },
     report="cordee.systems.explain.report:SECTIONS",
     routes="cordee.systems.explain.topology.routes:router",

@@ -12,7 +12,7 @@ from cordee.systems.explain.node.activity import RankActivity
 from cordee.systems.explain.node.gathering import Gathering
 from cordee.systems.explain.node.motion import RankMotion
 from cordee.systems.explain.node.pulses import SILENT_S, NodePulses, RankProcess
-from cordee.wire.messages import Gather, RankStand
+from cordee.wire.messages import Gather, ProfileRanks, RankStand
 from cordee.wire.pulse import FOLDER
 
 STANDS_S = 5.0
@@ -46,8 +46,12 @@ class StandWatch(Companion):
 
     def attach(self, host: CompanionHost) -> Handlers:
         self._host = host
-        gathering = Gathering(self.plan, self.node, host, self._about)
-        return {Gather: gathering.begin}
+        collectors = {Gather: "node.collect", ProfileRanks: "node.profile.measuring"}
+        made = {
+            order: Gathering(f"cordee.systems.explain.{module}", self.plan, self.node, host, self._about)
+            for order, module in collectors.items()
+        }
+        return {order: gathering.begin for order, gathering in made.items()}
 
     def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
         if not self._wanted or self._host is None:
@@ -94,6 +98,9 @@ class StandWatch(Companion):
 
     def _about(self) -> tuple[float, list[dict[str, Any]]]:
         """Return since when there is what is known of the ranks: one document for each process that has a rank."""
+        if self._host is not None and not self._wanted:
+            pids = self._host.pids()
+            return self._began_at, [{"rank": rank, "pid": pid, "pulse": None} for rank, pid in pids.items()]
         if self._host is None or self._pulses is None or self._looked_at is None:
             return self._began_at, []
         steps, found = self._host.steps(), []

@@ -1,4 +1,4 @@
-"""What shows where the ranks of a node stand, asked by the supervisor, collected by a process apart, and told in parts.
+"""What shows where the ranks of a node stand, or what they do, asked by the supervisor, collected by a process apart, and told in parts.
 
 What is looked at may hang whoever looks, as a file system does: the agent only passes on what the collecting process prints.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 from cordee.control.agent.companions import CompanionHost
 from cordee.core.clock import monotonic
@@ -17,16 +17,17 @@ from cordee.machine.tasks.task import STDOUT, Task, TaskExit
 from cordee.runs.plan import RunPlan
 from cordee.systems.explain.node.parts import PartReader
 from cordee.systems.explain.node.used_paths import used_paths
-from cordee.wire.messages import Gather, Gathered
+from cordee.wire.messages import Gather, Gathered, ProfileRanks
 
 _MOST_ON_ITS_WAY = 4 << 20
 _LOOK_AGAIN_S = 0.02
 
 
 class Gathering:
-    """Does what `Gather` orders, one at a time; the same one is done again only for another session.
+    """Does what `Gather` or `ProfileRanks` orders, one at a time; the same one is done again only for another session.
 
     Args:
+        module: what is run to collect.
         plan: the run's.
         node: the node's name.
         host: what the agent lends.
@@ -34,14 +35,20 @@ class Gathering:
     """
 
     def __init__(
-        self, plan: RunPlan, node: str, host: CompanionHost, about: Callable[[], tuple[float, list[dict[str, Any]]]]
+        self,
+        module: str,
+        plan: RunPlan,
+        node: str,
+        host: CompanionHost,
+        about: Callable[[], tuple[float, list[dict[str, Any]]]],
     ) -> None:
+        self._module = module
         self._plan, self._node, self._host, self._about = plan, node, host, about
         self._done: Optional[tuple[str, str]] = None
         self._task = ""
         self._count = 0
 
-    def begin(self, order: Gather, body: bytes) -> None:
+    def begin(self, order: Union[Gather, ProfileRanks], body: bytes) -> None:
         """Start to collect, unless it is done already or at work."""
         asked = (self._host.uplink.identifier, order.id)
         if asked == self._done:
@@ -54,8 +61,12 @@ class Gathering:
         if order.attempt != self._host.attempt():
             tell(Gathered(order.id, text=f"attempt {order.attempt} has no ranks on {self._node}"))
             return
+        began_at, ranks = self._about()
+        if isinstance(order, ProfileRanks) and not any(about["rank"] in order.wanted for about in ranks):
+            tell(Gathered(order.id))
+            return
         self._count += 1
-        self._task = name = f"gather-{self._count}"
+        self._task = name = f"{self._module.rpartition('.')[2]}-{self._count}"
 
         def printed(stream: int, data: bytes) -> None:
             if stream != STDOUT:
@@ -71,11 +82,10 @@ class Gathering:
                 how = ended.text or f"{ended.reason}, code {ended.code}, signal {ended.signal}"
                 tell(Gathered(order.id, text=f"collecting on {self._node} has ended early: {how}"))
 
-        began_at, ranks = self._about()
         asked_for = {
+            **order._asdict(),
             "node": self._node,
-            "attempt": order.attempt,
-            "deadline_s": order.deadline_s,
+            "folder": str(self._host.folder()),
             "places": used_paths(self._plan),
             "asked_at": monotonic(),
             "began_at": began_at,
@@ -83,7 +93,7 @@ class Gathering:
         }
         task = Task(
             name,
-            tuple(module_argv("cordee.systems.explain.node.collect")),
+            tuple(module_argv(self._module)),
             dict(os.environ, PYTHONPATH=str(self._host.node_zip)),
             "/",
             deadline_s=order.deadline_s,

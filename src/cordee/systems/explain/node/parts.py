@@ -24,6 +24,13 @@ def write_file(out: BinaryIO, name: str, content: bytes) -> None:
         _write(out, FilePart(name, start + PART_BYTES >= len(content), "", len(part)), part)
 
 
+def write_parts(out: BinaryIO, name: str, parts: Iterator[bytes]) -> None:
+    """Write a file whose parts are made meanwhile, each of `PART_BYTES` at most."""
+    for part in parts:
+        _write(out, FilePart(name, False, "", len(part)), part)
+    _write(out, FilePart(name, True, "", 0), b"")
+
+
 def write_end(out: BinaryIO, text: str) -> None:
     """Say that there is no more, and what could not be had."""
     _write(out, FilePart("", False, text, 0), b"")

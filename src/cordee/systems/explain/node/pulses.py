@@ -8,7 +8,7 @@ from typing import Iterator, Mapping, NamedTuple, Optional
 
 from cordee.machine import sysfs
 from cordee.machine.processes.tree import is_same_process, tree_of
-from cordee.wire.pulse import DUMP, STACKS, SUFFIX, Pulse, PulseReader
+from cordee.wire.pulse import DUMP, STACKS, SUFFIX, TRACE, TRACED, Pulse, PulseReader
 
 _TRIES = 5
 SILENT_S, _BEATS_S = 5.0, 2.5
@@ -132,7 +132,7 @@ class NodePulses:
 
 def remove_pulse(path: str) -> None:
     """Remove a pulse file and what lies beside it."""
-    for ending in (SUFFIX, STACKS, DUMP):
+    for ending in (SUFFIX, STACKS, DUMP, TRACED, TRACE, f"{TRACE}.tmp"):
         try:
             os.unlink(path[: -len(SUFFIX)] + ending)
         except OSError:
