@@ -1,4 +1,4 @@
-"""What `cordee profile` costs a rank: `python benchmarks/profile.py [--rounds N]`.
+"""What `cordee profile` costs a rank: `python benchmarks/rank_traces.py [--rounds N]`.
 
 Outside the window: the hook at each step of an optimizer with and without the place for a trace, and the pulse's look whether somebody asks.
 Inside: processor time of the main thread per step, in rounds that alternate between no trace and each kind of trace, in one process; the start,
@@ -34,7 +34,7 @@ def small() -> tuple[torch.nn.Module, torch.Tensor]:
 def usual() -> tuple[torch.nn.Module, torch.Tensor]:
     """Return a transformer of four layers, whose operators take longer."""
     layer = torch.nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True, dropout=0.0)
-    return torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False), torch.randn(8, 128, 256)
+    return torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False), torch.randn(4, 64, 256)
 
 
 class Training:
