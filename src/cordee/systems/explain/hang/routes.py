@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from pydantic import Field
 
 from cordee.core.web.models import Answer, Moment
@@ -56,7 +56,9 @@ def hangs(request: Request, run: str) -> Response:
 
 
 @router.get("/{number}", response_model=HangAnswer)
-def hang(request: Request, run: str, number: int) -> Response:
+def hang(
+    request: Request, run: str, number: Annotated[int, Path(ge=1, description="Of the hang, from 1.")]
+) -> Response:
     """Return where all ranks stood: the merged stacks, the state of their processes, what they waited in."""
     return serving(request).answer_of(
         request, run, lambda opened: HangView(read_hang(opened.folder.root, number)).page_document()
