@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +24,7 @@ from cordee.control.supervisor.decisions.vocabulary import EndTraining
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.supervisor.supervisor import Supervisor
+from cordee.core.clock import clocks_of, pause
 from cordee.core.errors import EXIT_USAGE
 from cordee.faces.cli import main
 from cordee.machine.slots import SlotAllocator
@@ -32,7 +34,7 @@ from cordee.systems.vetting.node.preparation import NodePreparation
 from cordee.telemetry.node.blocklog import BlockLogWriter
 from cordee.testing.simulation import KINDS, Case, RunScript, VirtualFault, campaign, case_of, resumed, shrunk, simulate
 from cordee.testing.simulation.disk import VirtualLane
-from cordee.testing.simulation.loop import VirtualLoop, VirtualProcess
+from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
 from cordee.testing.simulation.points import cases
 from cordee.wire.session import Inbox, Outbox
 
@@ -500,6 +502,66 @@ def test_nothing_of_a_process_that_was_killed_runs_and_what_a_paused_one_would_d
         ("killed", 0, 0.0), ("paused", 0, 0.0), ("killed", 1, 1.0), ("paused", 1, 1.0), ("paused", 2, 11.5), ("paused", 3, 12.5),
     ]  # fmt: skip
     loop.bury()
+
+
+def test_a_process_that_stands_still_by_itself_does_nothing_else_while_the_others_go_on():
+    loop, seen = VirtualLoop(), []
+
+    async def stand_still():
+        asyncio.get_running_loop().call_later(1.0, seen.append, ("its timer", None))
+        pause(2.0)
+        seen.append(("stood still", round(loop.now, 3)))
+        await asyncio.sleep(0.5)
+        seen.append(("went on", round(loop.now, 3)))
+
+    async def count():
+        for _ in range(3):
+            await asyncio.sleep(0.9)
+            seen.append(("another", round(loop.now, 3)))
+
+    async def main():
+        VirtualProcess(loop, "still", stand_still)
+        VirtualProcess(loop, "another", count)
+        await asyncio.sleep(10.0)
+
+    with clocks_of(VirtualClocks(loop)):
+        loop.run_until_complete(main())
+    assert seen == [
+        ("another", 0.9), ("another", 1.8), ("stood still", 2.0), ("its timer", None), ("went on", 2.5), ("another", 2.7),
+    ]  # fmt: skip
+    loop.bury()
+
+
+def test_who_is_killed_while_it_stands_still_goes_no_further():
+    loop, seen = VirtualLoop(), []
+
+    async def stand_still():
+        pause(2.0)
+        seen.append("went on")
+
+    async def main():
+        process = VirtualProcess(loop, "still", stand_still)
+        loop.after(1.0, process.kill)
+        await asyncio.sleep(10.0)
+
+    with clocks_of(VirtualClocks(loop)):
+        loop.run_until_complete(main())
+    assert seen == []
+    loop.bury()
+
+
+def test_a_supervisor_waits_in_virtual_time_for_an_owner_that_has_not_signed(monkeypatch):
+    def stand_still(_):
+        raise AssertionError("a simulation waits for real time")
+
+    sign = Ownership._sign
+    monkeypatch.setattr(Ownership, "_sign", lambda owner, path: None if path.parent.name == "1" else sign(owner, path))
+    monkeypatch.setattr(time, "sleep", stand_still)
+    result = simulate(case(VirtualFault("kill_supervisor", 8.0)))
+    assert (result.end, result.violations) == ("finished", [])
+    died = next(at for at, text in result.trace if text.startswith("FAULT"))
+    claimed = next(at for at, text in result.trace if text.startswith("journal 2/0 supervisor_started"))
+    assert claimed - died > 2.0
 
 
 def test_each_kind_of_fault_says_what_it_is():

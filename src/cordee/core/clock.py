@@ -20,9 +20,14 @@ def unix_s() -> float:
     return float(_clocks.time())
 
 
+def pause(seconds: float) -> None:
+    """Do nothing for so long: the thread stands still, and all that it would do meanwhile."""
+    _clocks.sleep(seconds)
+
+
 @contextmanager
 def clocks_of(clocks: Any) -> Iterator[None]:
-    """Go by the functions `monotonic` and `time` of something else for the time of the block."""
+    """Go by the functions `monotonic`, `time` and `sleep` of something else for the time of the block."""
     global _clocks
     before, _clocks = _clocks, clocks
     try:

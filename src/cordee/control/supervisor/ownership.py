@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from cordee.control.identity import alive_here, identity
+from cordee.core.clock import monotonic, pause
 from cordee.core.errors import OwnershipError, RunFolderError
 from cordee.runs.disk import DISK, Disk
 from cordee.runs.folder import say
 
 _UNWRITTEN_S = 2.0
+_LOOK_S, _MOST_LOOK_S = 0.02, 0.5
 _END = "end.json"
 
 
@@ -157,21 +158,23 @@ class Ownership:
             return None
 
     def owner(self, epoch: int) -> Optional[dict[str, Any]]:
-        """Return the identity of an epoch's owner; None when it died before it wrote one.
+        """Return the identity of an epoch's owner; waits a moment for one who is about to write it, None when it died before it did.
 
         Raises:
             OSError: it cannot be read.
         """
         path = self._parent / str(epoch) / "owner.json"
-        deadline = time.monotonic() + _UNWRITTEN_S
+        deadline, pause_s = monotonic() + _UNWRITTEN_S, _LOOK_S
         while True:
             try:
                 owner: dict[str, Any] = json.loads(self._disk.read(path))
                 return owner
             except (FileNotFoundError, ValueError):
-                if time.monotonic() > deadline:
+                left_s = deadline - monotonic()
+                if left_s <= 0:
                     return None
-                time.sleep(0.02)
+            pause(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, _MOST_LOOK_S)
 
     def _newest(self) -> int:
         try:

@@ -29,6 +29,7 @@ class VirtualProcess:
 
     Attributes:
         alive, paused: nothing of a process that is not alive runs any more, and what is due in a paused one waits.
+        asleep: its thread stands still, by itself and for some time; what is due in it waits as well.
         clock_s: by how much its wall clock is ahead.
     """
 
@@ -41,7 +42,7 @@ class VirtualProcess:
     ) -> None:
         loop.last_pid += 1
         self.loop, self.name, self.pid = loop, name, loop.last_pid
-        self.alive, self.paused = True, False
+        self.alive, self.paused, self.asleep = True, False, False
         self.clock_s = 0.0
         self.handlers: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
         self.at_end: list[Callable[[], None]] = []
@@ -102,8 +103,25 @@ class VirtualProcess:
     def resume(self) -> None:
         """Let it go on: what was due meanwhile is done now, in its order."""
         self.paused = False
-        held, self._held = self._held, []
-        self.loop.again(handle for handle in held if not handle.cancelled())
+        self._do_what_was_held()
+
+    def sleep(self, seconds: float) -> None:
+        """Stand still in the midst of a callback while the others go on; who is killed meanwhile goes no further."""
+        until = self.loop.now + seconds
+        self.loop.after(seconds, str)
+        self.asleep = True
+        try:
+            self.loop.go_on_while(lambda: self.alive and (self.paused or self.loop.now < until))
+        finally:
+            self.asleep = False
+        if self.loop.is_ending or not self.alive:
+            raise asyncio.CancelledError
+        self._do_what_was_held()
+
+    def _do_what_was_held(self) -> None:
+        if not (self.paused or self.asleep):
+            held, self._held = self._held, []
+            self.loop.again(handle for handle in held if not handle.cancelled())
 
     def hold(self, handle: _Handle | _TimerHandle) -> None:
         """Keep what is due until it goes on."""
@@ -116,10 +134,11 @@ class _Handle(asyncio.Handle):
         self.process = self._context.get(_here)  # type: ignore[attr-defined]
 
     def _run(self) -> None:
-        if self.process is None or (self.process.alive and not self.process.paused):
+        process = self.process
+        if process is None or (process.alive and not (process.paused or process.asleep)):
             asyncio.Handle._run(self)  # type: ignore[attr-defined]
-        elif self.process.alive:
-            self.process.hold(self)
+        elif process.alive:
+            process.hold(self)
 
 
 class _TimerHandle(asyncio.TimerHandle):
@@ -274,6 +293,26 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Do what was held."""
         self._ready.extend(handles)  # type: ignore[attr-defined]
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether this pass is the last one."""
+        return bool(self._stopping)  # type: ignore[attr-defined]
+
+    def go_on_while(self, wanted: Callable[[], bool]) -> None:
+        """Do all that is due from within a callback, as long as something holds."""
+        task = asyncio.current_task(self)
+        mine = len(self._ready)  # type: ignore[attr-defined]
+        if task is not None:
+            asyncio.tasks._leave_task(self, task)  # type: ignore[attr-defined]
+        try:
+            while wanted() and not self.is_ending:
+                self._run_once()  # type: ignore[attr-defined]
+        finally:
+            if task is not None:
+                asyncio.tasks._enter_task(self, task)  # type: ignore[attr-defined]
+        while len(self._ready) < mine:  # type: ignore[attr-defined]
+            self.call_soon(str, context=self._outside).cancel()  # the pass that is under way has counted so many
+
     def bury(self) -> None:
         """End what is left of all processes without letting it do anything."""
         for process in self.processes:
@@ -319,3 +358,9 @@ class VirtualClocks:
         """Return UTC epoch seconds."""
         process = _here.get()
         return EPOCH_S + self._loop.now + (process.clock_s if process is not None else 0.0)
+
+    def sleep(self, seconds: float) -> None:
+        """Have the process that runs now stand still."""
+        process = _here.get()
+        assert process is not None
+        process.sleep(seconds)
