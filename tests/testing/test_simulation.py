@@ -8,10 +8,14 @@ import os
 import time
 from dataclasses import replace
 from functools import partial
+from types import FunctionType
 
 import pytest
 
+from cordee.control.agent.machine import NodeTasks
+from cordee.control.agent.ranks import channels
 from cordee.control.agent.ranks.attempt import NodeAttempt
+from cordee.control.agent.ranks.channels import RankChannels
 from cordee.control.agent.telemetry.node_telemetry import NodeTelemetry
 from cordee.control.agent.uplink import Uplink
 from cordee.control.lease import NodeLease
@@ -28,14 +32,19 @@ from cordee.core.clock import clocks_of, pause
 from cordee.core.errors import EXIT_USAGE
 from cordee.faces.cli import main
 from cordee.machine.slots import SlotAllocator
+from cordee.machine.tasks.task import TaskRunner
 from cordee.runs.journal import JournalWriter, UnwrittenLines
 from cordee.runs.lane import Inline
+from cordee.runs.turn import Turn
 from cordee.systems.vetting.node.preparation import NodePreparation
 from cordee.telemetry.node.blocklog import BlockLogWriter
 from cordee.testing.simulation import KINDS, Case, RunScript, VirtualFault, campaign, case_of, resumed, shrunk, simulate
 from cordee.testing.simulation.disk import VirtualLane
 from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
+from cordee.testing.simulation.machine import Channels, SimulatedMachine, VirtualTasks
+from cordee.testing.simulation.network import VirtualConnection
 from cordee.testing.simulation.points import cases
+from cordee.wire.connection import Connection
 from cordee.wire.session import Inbox, Outbox
 
 TWO = RunScript(nodes=2, spares=0)
@@ -169,7 +178,15 @@ def _take_the_unseen_for_newer(ownership):
     return "newer" if (seen := look(ownership)) == "unseen" else seen
 
 
-living_nodes, look = Attempt._living_nodes, Ownership.look
+def _remove_and_make_anew(turn):
+    if turn._newest() and not turn._is_free(1):
+        return False
+    turn._remove(1)
+    turn._newest = iter((0, 1)).__next__
+    return take(turn)
+
+
+living_nodes, look, take = Attempt._living_nodes, Ownership.look, Turn.take
 
 BREAKS = ("cut", "lose", "blip")
 AWAY = ("swallow", "blip")
@@ -199,6 +216,11 @@ CACHED = Case(
         VirtualFault("see_former", 8.4, "", 0, 0.6),
         VirtualFault("cut", 8.7),
     ),
+)
+LOGGED = Case(
+    1,
+    RunScript(spares=0, steps=60, notice_s=60.0, event_bytes=1 << 20),
+    (VirtualFault("pause_agent", 8.0, seconds=15.0),),
 )
 MUTANTS = {
     "an attempt does not wait for the end of its ranks": (Trial, "_over", _start_beside, "two attempts at once", MIXED),
@@ -248,6 +270,12 @@ MUTANTS = {
     ),
     "an agent forgets whom it has obeyed": (
         Uplink, "epoch", property(lambda uplink: 0, lambda uplink, epoch: None), "an agent obeys an older epoch", CACHED,
+    ),
+    "what ranks logged is told in one message, however much it is": (
+        channels, "READ_BYTES", 1 << 40, "a handler raised", LOGGED,
+    ),
+    "who finds a stale lock removes it and makes it anew": (
+        Turn, "take", _remove_and_make_anew, "two seal at once", ("sealers",),
     ),
     "the disk is written to on the loop": (VirtualLane, "submit", Inline.submit, "an event loop waits for a disk", ("disk_still",)),
 }  # fmt: skip
@@ -562,6 +590,22 @@ def test_a_supervisor_waits_in_virtual_time_for_an_owner_that_has_not_signed(mon
     died = next(at for at, text in result.trace if text.startswith("FAULT"))
     claimed = next(at for at, text in result.trace if text.startswith("journal 2/0 supervisor_started"))
     assert claimed - died > 2.0
+
+
+@pytest.mark.parametrize(
+    ("real", "simulated"),
+    [
+        (RankChannels, Channels),
+        (TaskRunner, VirtualTasks),
+        (NodeTasks, SimulatedMachine),
+        (Connection, VirtualConnection),
+    ],
+)
+def test_what_is_simulated_does_all_that_the_real_one_does(real, simulated):
+    functions = [name for name, value in vars(real).items() if isinstance(value, FunctionType) and name[0] != "_"]
+    of_asyncio = dir(asyncio.Protocol)
+    assert functions
+    assert [name for name in functions if name not in of_asyncio and not hasattr(simulated, name)] == []
 
 
 def test_each_kind_of_fault_says_what_it_is():

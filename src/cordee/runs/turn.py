@@ -21,6 +21,23 @@ STALE_S = 900.0
 _UNWRITTEN_S = 10.0
 
 
+class Taker:
+    """The process that takes turns, and what it can learn of others on its host."""
+
+    def __init__(self) -> None:
+        self.host, self.pid = socket.gethostname(), os.getpid()
+
+    def lives(self, pid: int) -> bool:
+        """Return whether a process of this host lives, whoever's it is."""
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return True
+
+
 class Turn:
     """One process' claim on a folder.
 
@@ -28,10 +45,12 @@ class Turn:
         folder: where the lock's files are; it exists.
         name: of the lock.
         disk: where the folder lies.
+        taker: whose claim it is; None: this process'.
     """
 
-    def __init__(self, folder: Path, name: str, disk: Disk = DISK) -> None:
+    def __init__(self, folder: Path, name: str, disk: Disk = DISK, taker: Taker | None = None) -> None:
         self._folder, self._name, self._disk = folder, name, disk
+        self._taker = taker or Taker()
         self._number = 0
 
     def take(self) -> bool:
@@ -49,7 +68,7 @@ class Turn:
         except FileExistsError:
             return False
         try:
-            self._disk.write(descriptor, json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode())
+            self._disk.write(descriptor, json.dumps({"host": self._taker.host, "pid": self._taker.pid}).encode())
         finally:
             self._disk.close(descriptor)
         if self._newest() != newest + 1:  # who held it is done, and who came after has tidied up, since we looked
@@ -69,7 +88,7 @@ class Turn:
         """Let the next one have it; does nothing when it is not ours."""
         if not self._number:
             return
-        done = self._folder / f".{self._name}.{socket.gethostname()}.{os.getpid()}"
+        done = self._folder / f".{self._name}.{self._taker.host}.{self._taker.pid}"
         with suppress(OSError):  # then it is free once this process has ended
             descriptor = self._disk.open(done, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
             try:
@@ -99,19 +118,17 @@ class Turn:
             holder: dict[str, Any] = json.loads(self._disk.read(self._path(number)))
             if holder.get("done"):
                 return True
-            if holder["host"] == socket.gethostname():
-                os.kill(int(holder["pid"]), 0)
-        except (ProcessLookupError, FileNotFoundError):
+            if holder["host"] == self._taker.host and not self._taker.lives(int(holder["pid"])):
+                return True
+        except FileNotFoundError:
             return True
-        except PermissionError:  # it lives, as somebody else
-            return self._age_s(number) > STALE_S
         except (ValueError, LookupError, TypeError, AttributeError):
             return self._age_s(number) > _UNWRITTEN_S
         return self._age_s(number) > STALE_S
 
     def _age_s(self, number: int) -> float:
         """Return for how long a file has not been touched, by the clock of the file system."""
-        probe = self._folder / f".{self._name}.now.{socket.gethostname()}.{os.getpid()}"
+        probe = self._folder / f".{self._name}.now.{self._taker.host}.{self._taker.pid}"
         try:
             self._disk.close(self._disk.open(probe, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
             self._disk.touch(probe)

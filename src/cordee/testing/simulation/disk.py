@@ -18,6 +18,7 @@ from cordee.testing.simulation.loop import VirtualLoop, VirtualProcess
 
 T = TypeVar("T")
 _CHANGING = ("open", "write", "truncate", "mkdir", "replace", "unlink", "touch")
+_CALL_S = 0.005
 # What each trouble is: the calls that it meets, and what these say. A write-back that is refused loses what was written.
 TROUBLES: dict[str, tuple[tuple[str, ...], int]] = {
     "disk_eio": (CALLS, errno.EIO),
@@ -103,7 +104,10 @@ class SimulatedDisk(FaultyDisk):
 
     def _meet(self, call: str, path: object) -> DiskFault | None:
         self.calls[call] += 1
-        if self.still and not self.working:
+        here = VirtualProcess.here()
+        if here is not None and here.waits_for_disks:
+            here.sleep(self.chance.uniform(0.0, _CALL_S))
+        elif self.still and not self.working:
             self._on_loop(f"{call} {path}")
         for trouble in self.troubles:
             calls, number = TROUBLES[trouble]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _LONGEST_S = 25.0
 _EXCUSED_S = 5.0
 _SAME = 0.25
+_SEALS_S, _LOOKS_S = 0.05, 0.02
 _AT_MESSAGE = ("lose", "cut", "twice")
 _MESSAGES = (
     "hello", "welcome", "setup", "setup_done", "checks", "checks_output", "checks_done", "port", "ranks",
@@ -301,6 +302,14 @@ def _see_former(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     world.loop.after(fault.seconds, setattr, host, "sees_former", False)
 
 
+def _sealers(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
+    """Somebody who seals the run's telemetry is killed, and two others find what is left of it at about the same moment."""
+    world.rules.orders.starts += 1
+    world.loop.after(_SEALS_S, world.sealers.begin().kill)
+    for _ in range(2):
+        world.loop.after(_SEALS_S + world.disk.chance.uniform(0.0, _LOOKS_S), world.sealers.begin)
+
+
 def _disk(trouble: str) -> Callable[[SimulatedWorld, Host, VirtualFault], None]:
     def begin(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
         world.disk.begin(trouble)
@@ -345,6 +354,7 @@ _KINDS: dict[str, Callable[[SimulatedWorld, Host, VirtualFault], None]] = {
     "clock": _clock,
     "memory_full": _memory_full,
     "see_former": _see_former,
+    "sealers": _sealers,
     **{trouble: _disk(trouble) for trouble in TROUBLES},
 }
 KINDS = tuple(_KINDS)

@@ -30,6 +30,7 @@ class VirtualProcess:
     Attributes:
         alive, paused: nothing of a process that is not alive runs any more, and what is due in a paused one waits.
         asleep: its thread stands still, by itself and for some time; what is due in it waits as well.
+        waits_for_disks: each call on a disk takes it some time, in which it does nothing else, as a command does.
         clock_s: by how much its wall clock is ahead.
     """
 
@@ -43,6 +44,7 @@ class VirtualProcess:
         loop.last_pid += 1
         self.loop, self.name, self.pid = loop, name, loop.last_pid
         self.alive, self.paused, self.asleep = True, False, False
+        self.waits_for_disks = False
         self.clock_s = 0.0
         self.handlers: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
         self.at_end: list[Callable[[], None]] = []

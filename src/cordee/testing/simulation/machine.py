@@ -13,6 +13,7 @@ from typing import Any
 
 from cordee import wire
 from cordee.control.agent.machine import NodeTasks
+from cordee.control.agent.ranks import channels
 from cordee.control.agent.ranks.data_positions import DataPositions
 from cordee.core.words import signal_name
 from cordee.machine.slots import AllocatableGpu, Core, NodeSlots, SlotAllocator
@@ -123,7 +124,7 @@ class VirtualTasks:
     def close_stdin(self, task_id: str) -> None:
         """See TaskRunner."""
 
-    write = hang_up = resize = close_stdin
+    write = hang_up = resize = pause_one = close_stdin
 
     def pause_output(self, paused: bool) -> None:
         """See TaskRunner."""
@@ -278,6 +279,8 @@ class Channels:
 
     def __init__(self, world: WorldPort, host: Host) -> None:
         self._world, self._host = world, host
+        self._event_bytes = world.script.event_bytes
+        self._name = "step".ljust(self._event_bytes, "_")
         self.folder = world.memory(host)
         self.data = DataPositions()
         self.damaged: list[str] = []
@@ -311,21 +314,28 @@ class Channels:
     def read(self) -> tuple[bytes, dict[str, int], dict[int, int]]:
         """See RankChannels."""
         records, cursors, steps = [], {}, {}
+        left = channels.READ_BYTES
         for channel in self._open.values():
             if channel.logged and not channel.closed:
                 steps[channel.rank] = channel.logged[-1]
-            new = channel.logged[channel.read : channel.read + _READ_EVENTS]
+            most = min(_READ_EVENTS, -(-left // self._event_bytes)) if left > 0 else 0
+            new = channel.logged[channel.read : channel.read + most]
             if new:
-                events = [(step, self._world.clocks.time(), None, {"step": float(step)}) for step in new]
+                left -= len(new) * self._event_bytes
+                events = [(step, self._world.clocks.time(), None, {self._name: float(step)}) for step in new]
                 records.append(encode_events(self._host.name, channel.rank, channel.attempt, 0, events))
                 channel.read += len(new)
                 cursors[f"{channel.attempt}-{channel.rank}"] = channel.read
         return b"".join(records), cursors, steps
 
+    def steps(self, attempt: int) -> dict[int, int]:
+        """See RankChannels."""
+        return {channel.rank: channel.logged[-1] for channel in self._of(attempt) if channel.logged}
+
     @property
     def unread_bytes(self) -> int:
         """See RankChannels."""
-        return sum(8 * (len(channel.logged) - channel.read) for channel in self._open.values())
+        return sum(self._event_bytes * (len(channel.logged) - channel.read) for channel in self._open.values())
 
     @property
     def total(self) -> int:

@@ -25,6 +25,7 @@ class RunScript:
         notice_s: how soon ranks fail that have lost another one.
         stopping: whether ranks call `cordee.stopping`.
         disk_s: the most that a piece of work on the run folder's disk takes.
+        event_bytes: about how large what a rank logs in a step is.
     """
 
     nodes: int = 2
@@ -39,6 +40,7 @@ class RunScript:
     notice_s: float = 0.01
     stopping: bool = True
     disk_s: float = 0.002
+    event_bytes: int = 8
 
 
 class WorldPort(Protocol):

@@ -37,6 +37,7 @@ from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualPr
 from cordee.testing.simulation.machine import Host, SimulatedMachine, VirtualChannel, VirtualChild
 from cordee.testing.simulation.network import VirtualNetwork
 from cordee.testing.simulation.rules import Rules
+from cordee.testing.simulation.sealing import Sealers
 from cordee.testing.simulation.surroundings import RunScript
 from cordee.testing.simulation.training import SimulatedTraining
 
@@ -179,6 +180,7 @@ class SimulatedWorld:
         self._requeuing = False
         self.said = io.StringIO()
         self.rules = Rules(self)
+        self.sealers = Sealers(self, self.rules.broken)
         size = script.nodes * script.per_node
         self.training = SimulatedTraining(size, self.root / "checkpoints", self.disk, self.rules.saved)
         self.network.observers.append(self.rules.sent)
