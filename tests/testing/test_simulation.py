@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import time
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from types import FunctionType
@@ -42,8 +43,10 @@ from cordee.testing.simulation import KINDS, Case, RunScript, VirtualFault, camp
 from cordee.testing.simulation.disk import VirtualLane
 from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
 from cordee.testing.simulation.machine import Channels, SimulatedMachine, VirtualTasks
+from cordee.testing.simulation.meetings import meeting
 from cordee.testing.simulation.network import VirtualConnection
 from cordee.testing.simulation.points import cases
+from cordee.testing.simulation.rules import PHASES
 from cordee.wire.connection import Connection
 from cordee.wire.session import Inbox, Outbox
 
@@ -501,8 +504,35 @@ def test_every_point_of_a_short_run_is_known_and_some_of_all_pairs_hold(tmp_path
     assert run("--pairs", "--seeds", "5000-5040", "--out", str(tmp_path / "kept"), "--json") == 0
 
 
+def test_faults_that_wait_for_a_phase_meet_each_phase_of_a_run(capsys):
+    row = [fault for number in range(len(KINDS)) for fault in meeting(number).faults]
+    aimed = Counter((fault.kind, fault.on.split()[1]) for fault in row)
+    assert all(aimed[kind, phase] for kind in KINDS for phase in PHASES)
+    assert run("--phases", "--seeds", "0-10", "--json") == 0
+    assert {phase for _, phase, _ in json.loads(capsys.readouterr().out)["met"]} == set(PHASES)
+
+
+def test_a_fault_that_finds_nothing_that_it_could_befall_has_met_nothing():
+    nothing = simulate(case(VirtualFault("kill_rank", 0.0, "phase connect 1")))
+    assert (nothing.met, nothing.violations) == (Counter(), [])
+    assert simulate(case(VirtualFault("kill_rank", 0.0, "phase train 1"))).met == {("kill_rank", "train"): 1}
+
+
+def test_a_message_that_is_to_be_lost_is_the_next_one_of_its_node():
+    result = simulate(case(VirtualFault("lose", 0.0, "phase vet 1", node=1)))
+    assert (result.end, result.violations) == ("finished", [])
+    assert result.moments["message hello"] == 3
+
+
 @pytest.mark.parametrize(
-    "wrong", [["--pairs", "--nodes", "3"], ["--seeds", "many"], ["--faults", "rain"], ["--case", "/dev/null"]]
+    "wrong",
+    [
+        ["--pairs", "--nodes", "3"],
+        ["--pairs", "--phases"],
+        ["--seeds", "many"],
+        ["--faults", "rain"],
+        ["--case", "/dev/null"],
+    ],
 )
 def test_what_makes_no_sense_is_refused(wrong):
     assert run(*wrong) == EXIT_USAGE

@@ -165,6 +165,7 @@ def make_run(runs: str, gpus: int, minutes: float, live: bool, for_s: float | No
 @command.command()
 @click.option("--seeds", metavar="A-B", help="From A, up to but without B (default: 0-200; of --pairs: all).")
 @click.option("--pairs", is_flag=True, help="Each fault, then each pair of the worst, at every message and event.")
+@click.option("--phases", is_flag=True, help="Faults that wait for a phase of the run: each kind meets each phase.")
 @click.option("--nodes", default=2, show_default=True, metavar="N", help="Nodes that each run needs.")
 @click.option("--faults", metavar="KIND,...", help="Only faults of these kinds (default: all).")
 @click.option("--out", metavar="FILE", help="Keep what is done here, and go on from there.")
@@ -175,6 +176,7 @@ def make_run(runs: str, gpus: int, minutes: float, live: bool, for_s: float | No
 def simulate(
     seeds: str | None,
     pairs: bool,
+    phases: bool,
     nodes: int,
     faults: str | None,
     out: str | None,
@@ -196,7 +198,7 @@ def simulate(
     if case_file:
         broken = replay_case(case_file, shrink, trace, as_json)
     else:
-        broken = run_campaign(seeds, nodes, faults, out, shrink, trace, as_json, pairs)
+        broken = run_campaign(seeds, nodes, faults, out, shrink, trace, as_json, pairs, phases)
     if broken:
         raise SystemExit(EXIT_BAD)
 

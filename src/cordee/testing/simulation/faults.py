@@ -6,6 +6,7 @@ To add a kind: a function here in `_KINDS`, with what it means in its docstring,
 from __future__ import annotations
 
 import random
+import signal
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cordee.testing.simulation.disk import TROUBLES
 
 if TYPE_CHECKING:
+    from cordee.testing.simulation.loop import VirtualProcess
     from cordee.testing.simulation.machine import Host
     from cordee.testing.simulation.world import SimulatedWorld
 
@@ -40,7 +42,8 @@ class VirtualFault:
     Attributes:
         kind: one of KINDS.
         at: virtual seconds after the beginning; or after the moment that `on` names, where it names one.
-        on: empty, or `message NAME N` or `event NAME N`: the N-th such message sent, or event written, in this run.
+        on: empty, or `message NAME N` or `event NAME N`: the N-th such message sent, or event written, in this run; or
+            `phase NAME N`: the N-th time that the run begins this phase.
         node: index of the node that it befalls.
         seconds: how long it lasts.
     """
@@ -95,7 +98,7 @@ class Schedule:
         faults: what is to happen.
 
     Attributes:
-        met: how often which (kind, phase of the run) came together.
+        met: how often which (kind, phase of the run) came together, where there was something that the fault could befall.
         last_s: when the last one is over.
         seen: how often each moment was there, by its name.
     """
@@ -106,17 +109,18 @@ class Schedule:
         self.last_s = 0.0
         self.seen: Counter[str] = Counter()
         self._waiting = {id(fault): fault for fault in faults if fault.on}
-        self._lose = False
+        self._phase = ""
         for fault in faults:
             if not fault.on:
                 world.loop.after(fault.at, self._happen, fault)
-        world.happens.append(self._moment)
-        world.network.watchers.append(self._sent)
+        world.happens.append(self._written)
+        world.network.watchers.append(lambda node, message: self._moment(f"message {message.get('t')}", node))
 
-    def _sent(self, node: str, to_node: bool, message: dict[str, Any]) -> bool:
-        self._lose = False
-        self._moment(f"message {message.get('t')}", node)
-        return self._lose
+    def _written(self, name: str) -> None:
+        phase, self._phase = self._phase, self._world.rules.phase
+        self._moment(name)
+        if phase != self._phase:
+            self._moment(f"phase {self._phase}")
 
     def _moment(self, name: str, node: str = "") -> None:
         self.seen[name] += 1
@@ -126,7 +130,7 @@ class Schedule:
                 del self._waiting[key]
                 if node and fault.kind in _AT_MESSAGE:
                     fault = VirtualFault(fault.kind, fault.at, fault.on, self._world.names.index(node), fault.seconds)
-                if fault.at == 0.0 and fault.kind in ("lose", "twice"):
+                if node and fault.at == 0.0 and fault.kind in ("lose", "twice"):
                     self._happen(fault)
                 else:
                     self._world.loop.after(fault.at, self._happen, fault)
@@ -135,32 +139,30 @@ class Schedule:
         world = self._world
         if world.over and world.rules.ended and fault.kind in ("cancel", "preempt", "requeue", "rival"):
             return
-        self.met[fault.kind, world.rules.phase] += 1
+        phase = world.rules.phase
         world.note(f"FAULT {fault}")
         self.last_s = world.rules.calm_at = max(self.last_s, world.loop.now + fault.seconds)
         world.rules.orders.trouble_s += fault.seconds
         host = world.hosts[world.names[fault.node % len(world.names)]]
-        if fault.kind == "lose":
-            self._lose = True
-        _KINDS[fault.kind](world, host, fault)
+        if _KINDS[fault.kind](world, host, fault) is not False:
+            self.met[fault.kind, phase] += 1
 
 
-def _cut(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
-    """The node's connections are reset."""
-    world.network.cut(host.name)
+# What befalls a machine of a world; False: there was nothing that it could befall.
+Befall = Callable[["SimulatedWorld", "Host", VirtualFault], "bool | None"]
 
 
-def _cut_agent(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
-    """The agent's end is reset; the supervisor does not learn of it."""
-    world.network.cut(host.name, (False,))
+def _cut(sides: tuple[bool, ...]) -> Befall:
+    """The ends of the node's connections are reset: of both, or of one while the other does not learn of it."""
+    return lambda world, host, fault: world.network.cut(host.name, sides)
 
 
-def _cut_supervisor(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
-    """The supervisor's end is reset; the agent does not learn of it."""
-    world.network.cut(host.name, (True,))
+def _lose(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
+    """The next message from or to the node, or the one that is about to be sent, is lost with its connection."""
+    world.network.losing.add(host.name)
 
 
-def _way(what: str, ways: tuple[bool, ...]) -> Callable[[SimulatedWorld, Host, VirtualFault], None]:
+def _way(what: str, ways: tuple[bool, ...]) -> Befall:
     def begin(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
         _excuse(world, host, fault)
         for way in ways:
@@ -172,7 +174,7 @@ def _way(what: str, ways: tuple[bool, ...]) -> Callable[[SimulatedWorld, Host, V
 
 def _blip(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """The network is away for a while, and connections are reset as it goes."""
-    world.network.cut(host.name)
+    world.network.cut(host.name, (True, False))
     _way("swallow", (True, False))(world, host, fault)
 
 
@@ -187,12 +189,13 @@ def _delay(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     world.loop.after(fault.seconds, world.network.delay_s.pop, host.name, None)
 
 
-def _kill_rank(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
+def _kill_rank(world: SimulatedWorld, host: Host, fault: VirtualFault) -> bool:
     """A rank is killed."""
     ranks = [process for process in host.children.values() if ":rank-" in process.name and process.alive]
     if ranks:
         world.rules.rank_faults += 1
         ranks[0].kill()
+    return bool(ranks)
 
 
 def _bug(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
@@ -201,45 +204,56 @@ def _bug(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     world.training.bugs.append(5 + fault.node * 4)
 
 
-def _kill_agent(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
-    """An agent is killed, and its ranks with it."""
-    if host.agent is not None:
-        host.agent.kill()
-        _replace_by_srun(world, host)
+def _kill_agent(world: SimulatedWorld, host: Host, fault: VirtualFault) -> bool:
+    """An agent is killed, and its ranks with it.
 
-
-def _replace_by_srun(world: SimulatedWorld, host: Host) -> None:
-    """Where no supervisor knows of an agent yet, nobody replaces it: the run goes on without, or the job is given up."""
+    Where no supervisor knows of it yet, nobody replaces it: the run goes on without, or the job is given up.
+    """
+    if host.agent is None or not host.agent.alive:
+        return False
+    host.agent.kill()
     world.rules.excused.add(host.name)
+    return True
 
 
-def _kill_supervisor(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
+def _kill_supervisor(world: SimulatedWorld, host: Host, fault: VirtualFault) -> bool:
     """The supervisor is killed."""
-    if world.supervisor is not None:
-        world.supervisor.kill()
+    leader = _leader(world)
+    if leader is None:
+        return False
+    leader.kill()
+    return True
 
 
-def _power_off(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
+def _power_off(world: SimulatedWorld, host: Host, fault: VirtualFault) -> bool:
     """A machine is gone, without a word."""
+    if not host.up:
+        return False
     world.rules.excused.add(host.name)
     world.power_off(host)
+    return True
 
 
-def _pause_agent(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
+def _pause_agent(world: SimulatedWorld, host: Host, fault: VirtualFault) -> bool:
     """An agent stands still; its ranks do not."""
+    if host.agent is None or not host.agent.alive:
+        return False
     _excuse(world, host, fault)
-    if host.agent is not None and host.agent.alive:
-        host.agent.pause()
-        world.loop.after(fault.seconds, host.agent.resume)
+    host.agent.pause()
+    world.loop.after(fault.seconds, host.agent.resume)
+    return True
 
 
-def _pause_supervisor(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
+def _pause_supervisor(world: SimulatedWorld, host: Host, fault: VirtualFault) -> bool:
     """The supervisor stands still, as on a file system that does."""
-    if world.supervisor is not None and world.supervisor.alive:
-        for other in world.hosts.values():
-            _excuse(world, other, fault)
-        world.supervisor.pause()
-        world.loop.after(fault.seconds, world.supervisor.resume)
+    leader = _leader(world)
+    if leader is None:
+        return False
+    for other in world.hosts.values():
+        _excuse(world, other, fault)
+    leader.pause()
+    world.loop.after(fault.seconds, leader.resume)
+    return True
 
 
 def _stuck(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
@@ -268,15 +282,18 @@ def _forget(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     world.forgetful += 1
 
 
-def _rival(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
+def _rival(world: SimulatedWorld, host: Host, fault: VirtualFault) -> bool:
     """Another supervisor is started, from where nobody can see that the present one lives."""
-    world.rival()
+    return world.rival()
 
 
-def _time_limit(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
+def _time_limit(world: SimulatedWorld, host: Host, fault: VirtualFault) -> bool:
     """The job's time is nearly over."""
-    if world.supervisor is not None and world.supervisor.alive:
-        world.supervisor.signal(10)
+    leader = _leader(world)
+    if leader is None:
+        return False
+    leader.signal(signal.SIGUSR1)
+    return True
 
 
 def _clock(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
@@ -310,7 +327,7 @@ def _sealers(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
         world.loop.after(_SEALS_S + world.disk.chance.uniform(0.0, _LOOKS_S), world.sealers.begin)
 
 
-def _disk(trouble: str) -> Callable[[SimulatedWorld, Host, VirtualFault], None]:
+def _disk(trouble: str) -> Befall:
     def begin(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
         world.disk.begin(trouble)
         world.loop.after(fault.seconds, world.disk.end, trouble)
@@ -318,17 +335,22 @@ def _disk(trouble: str) -> Callable[[SimulatedWorld, Host, VirtualFault], None]:
     return begin
 
 
+def _leader(world: SimulatedWorld) -> VirtualProcess | None:
+    """Return the supervisor, if one is there."""
+    return world.supervisor if world.supervisor is not None and world.supervisor.alive else None
+
+
 def _excuse(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     if fault.seconds > _EXCUSED_S:
         world.rules.excused.add(host.name)
 
 
-_KINDS: dict[str, Callable[[SimulatedWorld, Host, VirtualFault], None]] = {
-    "cut": _cut,
-    "lose": _cut,
+_KINDS: dict[str, Befall] = {
+    "cut": _cut((True, False)),
+    "lose": _lose,
     "twice": _twice,
-    "cut_agent": _cut_agent,
-    "cut_supervisor": _cut_supervisor,
+    "cut_agent": _cut((False,)),
+    "cut_supervisor": _cut((True,)),
     "hold_to": _way("hold", (True,)),
     "hold_from": _way("hold", (False,)),
     "hold": _way("hold", (True, False)),

@@ -148,10 +148,10 @@ class VirtualNetwork:
 
     Attributes:
         observers: called with (end that sends, message) for each message that is sent.
-        watchers: called with (node, whether it goes to the node, message) for each message that is sent; True: it is lost
-            and its connection is cut.
+        watchers: called with (node, message) for each message before it is sent.
         ways: what happens on the way to and from a node: `hold` keeps, `swallow` loses.
         double: nodes of which the next numbered message, in either direction, comes twice.
+        losing: nodes of which the next message, in either direction, is lost with its connection.
         delay_s: how much longer messages of a node take.
     """
 
@@ -160,11 +160,12 @@ class VirtualNetwork:
         self.servers: dict[int, VirtualServer] = {}
         self.ends: dict[VirtualConnection, None] = {}
         self.observers: list[Callable[[VirtualConnection, dict[str, Any]], None]] = []
-        self.watchers: list[Callable[[str, bool, dict[str, Any]], bool]] = []
+        self.watchers: list[Callable[[str, dict[str, Any]], None]] = []
         self.ways: dict[tuple[str, bool], str] = {}
         self.delay_s: dict[str, float] = {}
         self.dark: set[str] = set()
         self.double: set[str] = set()
+        self.losing: set[str] = set()
         self._kept: dict[tuple[str, bool], list[tuple[VirtualConnection, dict[str, Any] | None, bytes]]] = {}
 
     def is_dark(self, node: str) -> bool:
@@ -214,12 +215,13 @@ class VirtualNetwork:
     def carry(self, end: VirtualConnection, message: dict[str, Any] | None, body: bytes) -> None:
         """Bring a message to the other end, or not."""
         way = (end.node, end.to_node)
-        lost = False
-        for observer in self.observers if message is not None else ():
-            observer(end, message or {})
-        for watcher in self.watchers:
-            lost = (message is not None and watcher(*way, message)) or lost
-        if lost:
+        if message is not None:
+            for observer in self.observers:
+                observer(end, message)
+            for watcher in self.watchers:
+                watcher(end.node, message)
+        if message is not None and end.node in self.losing:
+            self.losing.discard(end.node)
             self.cut(end.node)
         elif self.ways.get(way) == "swallow" or end.node in self.dark:
             end.peer.tear()
@@ -251,12 +253,17 @@ class VirtualNetwork:
             return
         self.loop.call_at(end.arrival_s(), callback, *args, context=end.peer._context)
 
-    def cut(self, node: str, sides: tuple[bool, ...] = (True, False)) -> None:
-        """Break the connections of a node, as a reset does; with one side only the other does not learn of it."""
-        for end in [end for end in self.ends if end.node == node]:
-            if end.to_node in sides:
-                self.loop.call_soon(end.lose, WireError("connection reset by peer"), context=end._context)
-                end.closed = True
+    def cut(self, node: str, sides: tuple[bool, ...] = (True, False)) -> bool:
+        """Break the connections of a node, as a reset does; with one side only the other does not learn of it.
+
+        Returns:
+            Whether there was one.
+        """
+        ends = [end for end in self.ends if end.node == node and end.to_node in sides]
+        for end in ends:
+            self.loop.call_soon(end.lose, WireError("connection reset by peer"), context=end._context)
+            end.closed = True
+        return bool(ends)
 
     def heal(self, node: str, to_node: bool) -> None:
         """Let messages through again; those that were held come now, in their order."""

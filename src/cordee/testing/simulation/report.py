@@ -13,7 +13,9 @@ import click
 
 from cordee.core.errors import UsageError
 from cordee.testing.simulation.faults import KINDS
+from cordee.testing.simulation.meetings import meeting
 from cordee.testing.simulation.points import cases
+from cordee.testing.simulation.rules import PHASES
 from cordee.testing.simulation.seeds import SCHEMA, Campaign, Case, SimulationResult, case_of, resumed, shrunk, simulate
 
 
@@ -25,9 +27,14 @@ def run_campaign(
     shrink: bool,
     trace: bool,
     as_json: bool,
-    points: bool = False,
+    pairs: bool = False,
+    phases: bool = False,
 ) -> bool:
     """Simulate seeds, or all that can befall a short run, and say what they came to; returns whether a rule was broken.
+
+    Args:
+        pairs: cases of `cordee.testing.simulation.points`.
+        phases: of `cordee.testing.simulation.meetings`.
 
     Raises:
         UsageError: what was given makes no sense.
@@ -41,9 +48,14 @@ def run_campaign(
     about: dict[str, Any] = {"nodes": nodes, "kinds": list(kinds)}
     numbers = _range(seeds or "0-200")
     case_at: Callable[[int], Case] = partial(case_of, nodes=nodes, kinds=kinds)
-    if points:
-        if faults or nodes != 2:
-            raise UsageError("--pairs has its own faults and nodes", allowed="--pairs, with --seeds for some of them")
+    if (pairs or phases) and (faults or nodes != 2 or (pairs and phases)):
+        raise UsageError(
+            "--pairs and --phases each have their own faults and nodes",
+            allowed="one of them, with --seeds for some of its cases",
+        )
+    if phases:
+        about, case_at = {"phases": len(PHASES) * len(KINDS)}, meeting
+    if pairs:
         all_cases = cases()
         about, case_at = {"pairs": len(all_cases)}, all_cases.__getitem__
         numbers = range(len(all_cases))[slice(*(numbers.start, numbers.stop) if seeds else (None,))]
@@ -121,7 +133,7 @@ def _say_campaign(done: Campaign) -> None:
         f"{done.virtual_s / 3600:.1f} virtual hours; ended: "
         + ", ".join(f"{end} {count}" for end, count in done.ends.most_common())
     )
-    phases = sorted({phase for _, phase in done.met})
+    phases = [phase for phase in PHASES if any(met == phase for _, met in done.met)]
     click.echo("faults met      " + "".join(f"{phase:>9}" for phase in phases))
     for kind in KINDS:
         counts = [done.met[kind, phase] for phase in phases]

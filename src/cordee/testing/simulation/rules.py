@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _CANCEL_S = 40.0
 _STANDS_DOWN_S = 12.0
 _OF_RANKS = ("crash_loop", "retries", "not_started")
-_PHASES = {
+PHASE_OF = {
     "submitted": "queue",
     "supervisor_started": "connect",
     "vetting_started": "vet",
@@ -32,6 +32,7 @@ _PHASES = {
     "segment_ended": "queue",
     "ended": "end",
 }
+PHASES = tuple(dict.fromkeys(PHASE_OF.values()))
 
 
 class Rules:
@@ -115,7 +116,7 @@ class Rules:
         """An event was given to the journal."""
         self.records.add(writer, event)
         name, epoch = event["event"], event["epoch"]
-        self.phase = _PHASES.get(name, self.phase)
+        self.phase = PHASE_OF.get(name, self.phase)
         self._world.note(f"journal {epoch}/{event['seq']} {name} {_brief(event)}")
         again = name == "ended" and _end(event) == self.end  # by whoever claimed a run whose end was decided
         if self.ended and not again and not self._world.blind and name in ("ended", "attempt_started", "segment_ended"):

@@ -231,11 +231,13 @@ class SimulatedWorld:
             if process.name == "supervisor":
                 process.kill()
 
-    def rival(self) -> None:
-        """Start another supervisor beside the one that leads."""
-        if self.supervisor is not None and self.supervisor.alive and not self._requeuing:
+    def rival(self) -> bool:
+        """Start another supervisor beside the one that leads; returns whether one does."""
+        leads = self.supervisor is not None and self.supervisor.alive and not self._requeuing
+        if leads:
             self.blind = True
             self._start_supervisor()
+        return leads
 
     def preempt(self, grace_s: float, fate: str = "preempted") -> None:
         """Tell everybody of the allocation to end; it goes after `grace_s`, and comes back."""
