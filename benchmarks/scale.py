@@ -33,6 +33,7 @@ from cordee import wire
 from cordee.control.agent.uplink import Uplink
 from cordee.control.supervisor import supervisor as supervising
 from cordee.control.supervisor.ownership import Ownership
+from cordee.control.supervisor.timing import passes
 from cordee.core.errors import WireError
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
@@ -75,7 +76,7 @@ class Counted:
         self._forget()
 
     def _forget(self) -> None:
-        self.fsyncs = self.callbacks = self.collections = 0
+        self.fsyncs = self.callbacks = self.collections = self.most_in_a_pass = self._in_pass = 0
         self.longest = self.longest_cpu = (0.0, "")
         self.slow: Counter[str] = Counter()
         self.pass_s = self.pass_cpu_s = self.collecting_s = 0.0
@@ -89,6 +90,7 @@ class Counted:
         run(handle)
         took, took_cpu = time.perf_counter() - began, time.thread_time() - began_cpu
         self.callbacks += 1
+        self._in_pass += 1
         self._passed += took
         if took > self.longest[0]:
             self.longest = (took, name_of(handle))
@@ -100,6 +102,7 @@ class Counted:
     def passed(self) -> None:
         """The loop has run all that was ready, and looks for more."""
         cpu_s = time.thread_time()
+        self.most_in_a_pass, self._in_pass = max(self.most_in_a_pass, self._in_pass), 0
         self.pass_s, self._passed = max(self.pass_s, self._passed), 0.0
         self.pass_cpu_s, self._passed_cpu = max(self.pass_cpu_s, cpu_s - self._passed_cpu), cpu_s
 
@@ -110,6 +113,7 @@ class Counted:
         names = (
             "fsyncs",
             "callbacks",
+            "most_in_a_pass",
             "collections",
             "longest",
             "longest_cpu",
@@ -163,8 +167,9 @@ class Counted:
             self._profile.enable()
 
 
-def supervise(folder: str, file: str, profiled: bool) -> int:
+def supervise(folder: str, file: str, a_pass: str, profiled: bool) -> int:
     """Be the supervisor of a run, and count."""
+    passes.CONNECTIONS_A_PASS = int(a_pass)
     Counted(Path(file), profiled).watch()
     sys.argv = ["supervisor", "--folder", folder]
     return supervising.main()
@@ -376,7 +381,7 @@ class Driver:
         self._heard: dict[str, list[Any]] = {}
         self._pipes: list[Any] = []
         self._clients: list[Any] = []
-        command = [sys.executable, __file__, "--supervise", str(folder.root), str(self._counts)]
+        command = [sys.executable, __file__, "--supervise", str(folder.root), str(self._counts), str(options.a_pass)]
         with (scratch / "supervisor.log").open("wb") as log:
             self.supervisor = subprocess.Popen(command + ["--profile"] * bool(options.profile), stdout=log, stderr=log)
         self._log = scratch / "supervisor.log"
@@ -504,6 +509,7 @@ def of_phase(name: str, counted: dict[str, Any]) -> dict[str, Any]:
         f"{name}: callbacks of more than 50 ms of CPU": str(counted["slow"]),
         f"{name}: longest pass of the loop, ms": counted["pass_s"] * 1000,
         f"{name}: longest pass of the loop, ms of CPU": counted["pass_cpu_s"] * 1000,
+        f"{name}: most callbacks in a pass": counted["most_in_a_pass"],
         f"{name}: longest collection of garbage, ms": counted["collecting_s"] * 1000,
         f"{name}: CPU seconds": counted["cpu_s"],
         f"{name}: callbacks": counted["callbacks"],
@@ -555,6 +561,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of training")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between two samples; 0: none")
     parser.add_argument("--clients", type=int, default=2, help="processes of agents")
+    parser.add_argument("--a-pass", type=int, default=passes.CONNECTIONS_A_PASS, help="connections that a pass reads")
     parser.add_argument("--patience", type=float, default=400.0, help="longest wait, in seconds")
     parser.add_argument("--profile", metavar="DIR", type=Path, help="leave cProfile's words on the supervisor there")
     parser.add_argument("--json", metavar="FILE", type=Path)
@@ -578,5 +585,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--supervise"]:
-        sys.exit(supervise(sys.argv[2], sys.argv[3], "--profile" in sys.argv))
+        sys.exit(supervise(*sys.argv[2:5], profiled="--profile" in sys.argv))
     sys.exit(main())

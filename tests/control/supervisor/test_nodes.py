@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.control.supervisor.decisions.nodes import Nodes, usable
+from cordee.control.supervisor.decisions.nodes import LOST_AT_ONCE, Nodes, usable
 from cordee.control.supervisor.decisions.vocabulary import (
     Abort,
     AgentCame,
@@ -25,6 +25,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     NodePrepared,
     NotCome,
     Order,
+    Passed,
     Prepare,
     ReplaceAgent,
     Send,
@@ -296,3 +297,50 @@ def test_a_node_that_is_given_up_is_replaced_and_hears_nothing_more(told):
     told.hello()
     assert kinds(told.nodes.decide(GaveUp("a", "it gave no free port"))) == [Write, Abort, AgentLost, ReplaceAgent]
     assert told.nodes.decide(Tell("a", messages.Bye())) == []
+
+
+def _thousands(count):
+    nodes = Nodes([f"n{index}" for index in range(count)], epoch=2, segment=1, lost_s=LOST_S)
+    for index in range(count):
+        hello = messages.Hello(1, 7, 1, "h", "3.9", SLOTS, epoch=2, attempt=0, living=(), at=0.0)
+        nodes.decide(AgentCame(0.0, f"n{index}", f"c{index}", hello, "10.0.0.1", None))
+    return nodes
+
+
+def lost_in(commands):
+    return [command.node for command in commands if isinstance(command, AgentLost)]
+
+
+def test_thousands_of_nodes_that_fall_silent_at_once_are_lost_in_parts_and_in_their_order():
+    nodes = _thousands(3 * LOST_AT_ONCE + 7)
+    parts = [lost_in(nodes.decide(LookedAt(LOST_S + 1, frozenset())))]
+    while nodes.due is not None:
+        assert nodes.due <= LOST_S + 1
+        parts.append(lost_in(nodes.decide(Passed(LOST_S + 1))))
+    assert [len(part) for part in parts] == [LOST_AT_ONCE] * 3 + [7]
+    assert [name for part in parts for name in part] == list(nodes.by_name)
+    assert lost_in(nodes.decide(LookedAt(LOST_S + 2, frozenset()))) == []
+
+
+def test_a_node_that_is_heard_of_before_its_turn_is_not_lost_and_none_is_lost_twice():
+    nodes = _thousands(2 * LOST_AT_ONCE)
+    last = 2 * LOST_AT_ONCE - 1
+    nodes.decide(LookedAt(LOST_S + 1, frozenset()))
+    nodes.decide(LookedAt(LOST_S + 1, frozenset()))
+    assert all(node.session is None for node in list(nodes.by_name.values())[: 2 * LOST_AT_ONCE])
+    assert nodes.due is None
+
+    nodes = _thousands(2 * LOST_AT_ONCE)
+    nodes.decide(LookedAt(LOST_S + 1, frozenset()))
+    nodes.decide(AgentSaid(LOST_S + 1, f"n{last}", nodes.by_name[f"n{last}"].connection, {}, ALIVE, b""))
+    rest = lost_in(nodes.decide(Passed(LOST_S + 1)))
+    assert rest == [f"n{index}" for index in range(LOST_AT_ONCE, last)]
+    assert (nodes.due, nodes.by_name[f"n{last}"].session is not None) == (None, True)
+
+
+def test_nodes_that_are_to_be_lost_are_not_once_the_run_is_over():
+    nodes = _thousands(2 * LOST_AT_ONCE)
+    nodes.decide(LookedAt(LOST_S + 1, frozenset()))
+    nodes.decide(IsOver())
+    assert lost_in(nodes.decide(Passed(LOST_S + 1))) == []
+    assert nodes.due is None

@@ -63,6 +63,7 @@ from cordee.control.supervisor.ownership import Ownership
 from cordee.control.supervisor.parts import Parts
 from cordee.control.supervisor.shells import ShellRelay
 from cordee.control.supervisor.telemetry.sink import TelemetrySink
+from cordee.control.supervisor.timing.passes import run_in_slices
 from cordee.control.supervisor.timing.ticker import Ticker
 from cordee.control.supervisor.timing.time_limit import SegmentLimit
 from cordee.control.supervisor.troubles import SupervisorTroubles
@@ -425,7 +426,7 @@ def main() -> int:
     gc.disable()
 
     try:
-        return asyncio.run(serve())
+        return run_in_slices(serve())
     except CordeeError as error:
         say(f"cordee supervisor: {error}")
         return (

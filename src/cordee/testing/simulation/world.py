@@ -275,6 +275,12 @@ class SimulatedWorld:
             self.rules.broken("the supervisor raised", repr(process.error))
         if self._requeuing or self.over or process is not self.supervisor:
             return
+        newer = [other for other in self.loop.processes if other.name == "supervisor" and other.alive]
+        if newer and isinstance(
+            process.error, OwnershipError
+        ):  # it claimed the run later, though it was started before
+            self.supervisor = newer[-1]
+            return
         if code in (0, 100) or isinstance(process.error, OwnershipError):
             if isinstance(process.error, OwnershipError):
                 self.rules.broken("the run was given up", f"to nobody: {process.error}")

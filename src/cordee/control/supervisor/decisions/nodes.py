@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Optional
+from itertools import islice
+from typing import Any, Callable, Iterable, NamedTuple, Optional
 
 from cordee.control.supervisor.decisions.vocabulary import (
     Abort,
@@ -26,6 +27,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     NodePrepared,
     NotCome,
     Order,
+    Passed,
     Prepare,
     ReplaceAgent,
     Send,
@@ -39,6 +41,9 @@ from cordee.wire.messages import encode
 from cordee.wire.session import Session
 
 _AWAY_S = 2.0
+# Nodes that are lost before anything else has its turn: to lose thousands at one moment holds the loop up for seconds.
+LOST_AT_ONCE = 250
+_AT_ONCE = 0.0
 _ABOUT = ("incarnation", "host", "pid", "start_ticks", "python")
 
 
@@ -189,6 +194,14 @@ class Node:
         return now - self.last_heard
 
 
+class _Lost(NamedTuple):
+    """A node that is to be lost: the session with its agent, and when that was heard last, as it was when this was found."""
+
+    session: Optional[Session]
+    heard: Optional[float]
+    reason: str
+
+
 class Nodes:
     """Decides about the nodes of one run, for one supervisor.
 
@@ -199,7 +212,7 @@ class Nodes:
 
     Attributes:
         by_name: the nodes; to be read by anybody.
-        due: None: it is told of every second.
+        due: at once while nodes are still to be lost, else None: it is told of every second.
     """
 
     def __init__(self, names: Iterable[str], epoch: int, segment: int, lost_s: float) -> None:
@@ -208,6 +221,7 @@ class Nodes:
         self._epoch, self._segment, self._lost_s = epoch, segment, lost_s
         self._ending = False
         self.due: Optional[float] = None
+        self._to_lose: dict[str, _Lost] = {}
         self._rules: dict[type, Callable[[Any], list[NodeCommand]]] = {
             AgentCame: self._hello,
             AgentSaid: self._said,
@@ -221,6 +235,7 @@ class Nodes:
             NodePrepared: self._prepared,
             NodeJudged: self._judged,
             IsOver: self._end,
+            Passed: lambda event: self._lose_some(event.now),
             Order: lambda order: self.by_name[order.node].order(order),
             Tell: lambda told: self.by_name[told.node].tell(told.message),
         }
@@ -320,13 +335,13 @@ class Nodes:
             commands.append(FindGone(departed))
         for node in self.by_name.values():
             if node.clearing_since is not None and event.now - node.clearing_since > self._lost_s:
-                commands += self._lose(node, "ranks of an earlier attempt do not end there")
+                self._is_lost(node, "ranks of an earlier attempt do not end there", None)
                 continue
             silent_s = node.silent_s(event.now)
             if silent_s > self._lost_s and (node.session is not None or node.name in event.training):
                 how = "its agent is silent" if node.connection is not None else "its agent is gone"
-                commands += self._lose(node, f"{how} for {silent_s:.0f} s")
-        return commands
+                self._is_lost(node, f"{how} for {silent_s:.0f} s", node.last_heard)
+        return commands + self._lose_some(event.now)
 
     def _held_up(self, event: HeldUp) -> list[NodeCommand]:
         """Do not blame the nodes for time in which this process was held up."""
@@ -335,12 +350,11 @@ class Nodes:
         return []
 
     def _found_gone(self, event: FoundGone) -> list[NodeCommand]:
-        commands: list[NodeCommand] = []
         for name, incarnation in event.agents:
             node = self.by_name[name]
             if node.ready and node.connection is None and node.incarnation == incarnation and not self._ending:
-                commands += self._lose(node, "its agent ended")
-        return commands
+                self._is_lost(node, "its agent ended", node.last_heard)
+        return self._lose_some(_AT_ONCE)
 
     def _not_come(self, event: NotCome) -> list[NodeCommand]:
         reason = f"no agent connected within {event.waited_s:.0f} s"
@@ -372,6 +386,20 @@ class Nodes:
                 results=event.results,
             )
         ]
+
+    def _is_lost(self, node: Node, reason: str, heard: Optional[float]) -> None:
+        """Have a node lost in its turn, unless it is heard of before that, where `heard` is when it was last."""
+        self._to_lose.setdefault(node.name, _Lost(node.session, heard, reason))
+
+    def _lose_some(self, now: float) -> list[NodeCommand]:
+        """Lose the nodes whose turn it is: a part at a time, in their order."""
+        commands: list[NodeCommand] = []
+        for name in list(islice(self._to_lose, LOST_AT_ONCE)):
+            node, lost = self.by_name[name], self._to_lose.pop(name)
+            if node.session is lost.session and lost.heard in (None, node.last_heard) and not self._ending:
+                commands += self._lose(node, lost.reason)
+        self.due = now if self._to_lose else None
+        return commands
 
     def _end(self, event: IsOver) -> list[NodeCommand]:
         self._ending = True

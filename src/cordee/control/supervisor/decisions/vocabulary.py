@@ -178,6 +178,7 @@ NodeEvent = Union[
     IsOver,
     Order,
     Tell,
+    "Passed",
 ]
 
 # Events of an attempt
