@@ -339,6 +339,20 @@ FOUND = {
             VirtualFault("rival", 0.0, "message checks_output 2", 2),
         ),
     ),
+    "of two supervisors that claim a run the one that claimed it last leads, whichever was started first": Case(
+        166,
+        RunScript(spares=0, per_node=2, steps=8, every=3, setup_s=0.0, notice_s=0.001, disk_s=0.0005),
+        (
+            VirtualFault("preempt", 0.0, "phase queue 1", seconds=6.0),
+            VirtualFault("preempt", 0.7, "phase train 1", 1, 2.0),
+            VirtualFault("swallow_to", 0.0, "phase connect 2", 1, 6.0),
+            VirtualFault("pause_supervisor", 0.1, "phase connect 2", 1, 0.5),
+            VirtualFault("rival", 0.003, "phase start 1", 1),
+            VirtualFault("pause_supervisor", 0.003, "phase start 1", 1, 0.5),
+            VirtualFault("swallow_from", 0.001, "phase start 1", 1, 0.5),
+            VirtualFault("rival", 0.001, "phase train 1"),
+        ),
+    ),
     "an agent whose greeting is never answered does not wait for ever": Case(
         668, RunScript(steps=8, every=3, setup_s=1.0), (VirtualFault("cut_supervisor", 0.0, "event vetting_started 1"),)
     ),
