@@ -35,6 +35,7 @@ from cordee.control.supervisor import supervisor as supervising
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.supervisor.timing import passes
 from cordee.core.errors import WireError
+from cordee.machine.processes.parent import die_with_parent
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
@@ -168,7 +169,8 @@ class Counted:
 
 
 def supervise(folder: str, file: str, a_pass: str, profiled: bool) -> int:
-    """Be the supervisor of a run, and count."""
+    """Be the supervisor of a run, and count; without the driver, its keeper, it would start a real one with all of its agents."""
+    die_with_parent()
     passes.CONNECTIONS_A_PASS = int(a_pass)
     Counted(Path(file), profiled).watch()
     sys.argv = ["supervisor", "--folder", folder]

@@ -114,7 +114,7 @@ class Schedule:
             if not fault.on:
                 world.loop.after(fault.at, self._happen, fault)
         world.happens.append(self._written)
-        world.network.watchers.append(lambda node, message: self._moment(f"message {message.get('t')}", node))
+        world.network.observers.append(lambda end, message: self._moment(f"message {message.get('t')}", end.node))
 
     def _written(self, name: str) -> None:
         phase, self._phase = self._phase, self._world.rules.phase

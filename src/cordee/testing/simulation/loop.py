@@ -191,14 +191,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._interruption: BaseException | None = None
         self.set_exception_handler(self._not_handled)
 
-    # The clocks of cordee.core.clock
-
     def time(self) -> float:
         """Return virtual seconds."""
-        return self.now
-
-    def monotonic(self) -> float:
-        """Return virtual seconds, as the control plane's clock."""
         return self.now
 
     # What asyncio asks of a loop
@@ -282,6 +276,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.stop()
 
     # What a simulation asks of it
+
+    def lives(self, pid: int) -> bool:
+        """Return whether a process is alive."""
+        return any(process.pid == pid and process.alive for process in self.processes)
 
     def outside(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call soon, in no process."""

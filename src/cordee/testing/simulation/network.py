@@ -147,8 +147,7 @@ class VirtualNetwork:
         chance: for how long things take.
 
     Attributes:
-        observers: called with (end that sends, message) for each message that is sent.
-        watchers: called with (node, message) for each message before it is sent.
+        observers: called with (end that sends, message) for each message, before it is sent.
         ways: what happens on the way to and from a node: `hold` keeps, `swallow` loses.
         double: nodes of which the next numbered message, in either direction, comes twice.
         losing: nodes of which the next message, in either direction, is lost with its connection.
@@ -160,7 +159,6 @@ class VirtualNetwork:
         self.servers: dict[int, VirtualServer] = {}
         self.ends: dict[VirtualConnection, None] = {}
         self.observers: list[Callable[[VirtualConnection, dict[str, Any]], None]] = []
-        self.watchers: list[Callable[[str, dict[str, Any]], None]] = []
         self.ways: dict[tuple[str, bool], str] = {}
         self.delay_s: dict[str, float] = {}
         self.dark: set[str] = set()
@@ -215,11 +213,8 @@ class VirtualNetwork:
     def carry(self, end: VirtualConnection, message: dict[str, Any] | None, body: bytes) -> None:
         """Bring a message to the other end, or not."""
         way = (end.node, end.to_node)
-        if message is not None:
-            for observer in self.observers:
-                observer(end, message)
-            for watcher in self.watchers:
-                watcher(end.node, message)
+        for observer in self.observers if message is not None else ():
+            observer(end, message or {})
         if message is not None and end.node in self.losing:
             self.losing.discard(end.node)
             self.cut(end.node)

@@ -24,11 +24,11 @@ class VirtualTaker(Taker):
         process = VirtualProcess.here()
         assert process is not None
         self.host, self.pid = "login", process.pid
-        self._processes = world.loop.processes
+        self._loop = world.loop
 
     def lives(self, pid: int) -> bool:
         """See `Taker.lives`."""
-        return any(process.pid == pid and process.alive for process in self._processes)
+        return self._loop.lives(pid)
 
 
 class Sealers:
@@ -56,10 +56,9 @@ class Sealers:
         try:
             if turn.take():
                 await self._hold(process)
+            turn.leave()  # but when it was killed
         except OSError:
             return 1
-        finally:
-            turn.leave()
         return 0
 
     async def _hold(self, process: VirtualProcess) -> None:

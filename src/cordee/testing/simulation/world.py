@@ -86,9 +86,7 @@ class SimulatedPlace(Allocation):
         return cast(wire.Server, self._world.network.listen(token, epoch, on_connect))
 
     def owner_alive(self, owner: dict[str, Any]) -> bool:
-        return not self._world.blind and any(
-            process.alive and process.pid == owner["pid"] for process in self._world.loop.processes
-        )
+        return not self._world.blind and self._world.loop.lives(owner["pid"])
 
     def fate(self) -> str:
         self._world.rules.orders.rpcs += 1
@@ -226,10 +224,12 @@ class SimulatedWorld:
             self.power_off(host, forever=False)
         self._kill_supervisors()
 
+    def _supervisors(self) -> list[VirtualProcess]:
+        return [process for process in self.loop.processes if process.name == "supervisor" and process.alive]
+
     def _kill_supervisors(self) -> None:
-        for process in self.loop.processes:
-            if process.name == "supervisor":
-                process.kill()
+        for process in self._supervisors():
+            process.kill()
 
     def rival(self) -> bool:
         """Start another supervisor beside the one that leads; returns whether one does."""
@@ -417,12 +417,6 @@ class SimulatedWorld:
         client_journal(self.folder.journal).append("cancel_requested", by="user")
         self.requests.append({"request": "cancel", "by": "user"})
         self.rules.cancel_asked(self.loop.now)
-
-    def ranks(self) -> Iterator[VirtualProcess]:
-        """Yield the processes of agents and of what they started that are alive."""
-        for process in self.loop.processes:
-            if process.alive and process is not self.supervisor:
-                yield process
 
     def close(self) -> None:
         """Forget all of it."""
