@@ -394,6 +394,11 @@ def test_what_a_campaign_found_does_not_come_back(what):
             VirtualFault("rival", 0.0, "event ended 1", 2),
             VirtualFault("kill_supervisor", 0.0, "event ended 1"),
         ),
+        (  # of which nothing is in the journal yet
+            VirtualFault("disk_readonly", 0.0, "phase queue 1", seconds=0.5),
+            VirtualFault("time_limit", 0.1, "phase connect 1", 1),
+            VirtualFault("rival", 0.001, "phase end 1", 1),
+        ),
     ],
 )
 def test_whoever_claims_a_run_whose_end_is_decided_writes_the_same_end(faults):

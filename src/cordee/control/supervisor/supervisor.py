@@ -117,7 +117,9 @@ class Supervisor:
             step.checkpoint, folder.id, folder.control, timeouts.orphan_s, timeouts.kill_s
         )
         before = segments.state_at_start(self.journal, folder, self.place, self.checkpoints)
-        end = self.ownership.decided(before.epoch) if before.state == "running" else None
+        # Where a run waits, all that a supervisor wrote after its last line may still be on its way to the disk, its end too.
+        since = {"running": before.epoch, "queued": before.epoch + 1}.get(before.state, self.epoch)
+        end = self.ownership.decided(since)
         self._decided = Ended(**end) if end else None
         left_over = segments.left_over(before, self.place)
         number = before.segments + (before.state == "queued" and left_over is None)

@@ -10,7 +10,7 @@ import selectors
 from typing import Any, Coroutine, List, Optional, Tuple, TypeVar
 
 T = TypeVar("T")
-CONNECTIONS_A_PASS = 250
+CONNECTIONS_A_PASS = 100
 
 
 class SlicedSelector(selectors.EpollSelector):
