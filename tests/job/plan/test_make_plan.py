@@ -154,6 +154,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
             "companion/explain": "cordee.systems.explain.node.companion:StandWatch",
             "companion/explain-hardware": "cordee.systems.explain.node.hardware.watch:HardwareWatch",
             "watcher/explain": "cordee.systems.explain.node.hang.watch:HangWatch",
+            "watcher/explain-profile": "cordee.systems.explain.node.profile.watch:ProfileWatch",
             "watcher/explain-slow": "cordee.systems.explain.node.slow.watch:SlowWatch",
             "watcher/rules": "cordee.systems.rules.node.watch:RuleWatch",
         },

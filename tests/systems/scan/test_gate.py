@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cordee.systems.scan.node.scanner import Scanner
-from cordee.systems.scan.seen import SeenFiles
+from cordee.systems.scan.seen import SeenVerdicts
 
 from . import made_files as made
 
@@ -111,13 +111,13 @@ def test_a_file_that_was_looked_at_is_not_looked_at_again(tmp_path):
     time.sleep(2.1)  # a change within two seconds would not show in its times
     until = time.monotonic() + 60
     for patience in (60.0, 0.0):  # no time at all: whoever looked again would say "unknown"
-        seen = SeenFiles(tmp_path / "seen")
+        seen = SeenVerdicts(tmp_path / "seen")
         with Scanner(patience=lambda size, patience=patience: patience) as scanner:
             assert [one.verdict for one in seen.verdicts(scanner, [str(path)], (), until)] == ["block"]
         seen.close()
     path.write_bytes(pickle.dumps({"a": 1}))
     os.utime(path, ns=(1, 1))  # as before, but for the time of its inode
-    seen = SeenFiles(tmp_path / "seen")
+    seen = SeenVerdicts(tmp_path / "seen")
     with Scanner() as scanner:
         assert [one.verdict for one in seen.verdicts(scanner, [str(path)], (), until)] == ["clean"]
         assert [one.verdict for one in seen.verdicts(scanner, [str(path)], (), 0.0)] == ["unknown"]
@@ -129,7 +129,7 @@ def test_a_memory_that_is_broken_or_cannot_be_written_is_none(tmp_path):
     (tmp_path / "seen" / "seen.sqlite").write_bytes(b"no database" * 100)
     poison(tmp_path / "a")
     for folder in (tmp_path / "seen", tmp_path / "a"):
-        seen = SeenFiles(folder)
+        seen = SeenVerdicts(folder)
         with Scanner() as scanner:
             assert [
                 one.verdict for one in seen.verdicts(scanner, [str(tmp_path / "a")], (), time.monotonic() + 60)

@@ -214,11 +214,10 @@ class Supervisor:
             await self._say_that_it_leads()
         wire.write_rendezvous(self.folder.rendezvous, address, server.port, self.epoch, token)
         self.troubles.stalled(begun())
-        ticker = asyncio.ensure_future(self.ticker.run())
+        ticker: asyncio.Future[Any] = asyncio.ensure_future(self.ticker.run())
         self._limit.watch()
         self._lead()
-        both: set[asyncio.Future[Any]] = {ticker, self._over}
-        done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([ticker, self._over], return_when=asyncio.FIRST_COMPLETED)
         self._limit.cancel()
         try:
             if ticker in done:

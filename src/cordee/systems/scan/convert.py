@@ -20,7 +20,7 @@ from cordee.core.errors import CordeeError
 from cordee.machine.opening import regular
 from cordee.systems.scan.node.formats import zip_entries
 from cordee.systems.scan.node.formats.pickle_machine import Nothing
-from cordee.systems.scan.node.source import Budget, FileSource, Source
+from cordee.systems.scan.node.source import FileSource, ScanBudget, Source
 
 # PyTorch's storages: what safetensors call the type of their items, and how many bytes one has.
 _STORAGES = {
@@ -97,7 +97,7 @@ def _no_checkpoint(path: str, why: str) -> CordeeError:
 
 
 def _entries(source: Source, path: str) -> dict[str, Source]:
-    budget = Budget()
+    budget = ScanBudget()
     try:
         return {
             entry.name: zip_entries.content(source, entry, budget)

@@ -53,9 +53,9 @@ class ScanExamination(Examination):
 
     def _looked_at(self, files: list[str]) -> list[Finding]:
         from cordee.systems.scan.node.scanner import Scanner
-        from cordee.systems.scan.seen import SeenFiles
+        from cordee.systems.scan.seen import SeenVerdicts
 
-        seen = SeenFiles()
+        seen = SeenVerdicts()
         allowed = self._policy.allowed
         with Scanner(allowed, min(4, len(os.sched_getaffinity(0)))) as scanner:
             verdicts = list(seen.verdicts(scanner, files, allowed, time.monotonic() + _MOST_S))

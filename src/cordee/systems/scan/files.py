@@ -30,7 +30,7 @@ class Tree(NamedTuple):
     left_out: list[str]
 
 
-class Scan(NamedTuple):
+class ScanResult(NamedTuple):
     """What `cordee scan` says.
 
     Attributes:
@@ -91,7 +91,9 @@ def tree_of(paths: Iterable[str]) -> Tree:
     return tree
 
 
-def scan_tree(tree: Tree, allowed: Iterable[str] = (), *, secrets: bool = True, processes: int | None = None) -> Scan:
+def scan_tree(
+    tree: Tree, allowed: Iterable[str] = (), *, secrets: bool = True, processes: int | None = None
+) -> ScanResult:
     """Look at all files of a tree.
 
     Args:
@@ -107,7 +109,7 @@ def scan_tree(tree: Tree, allowed: Iterable[str] = (), *, secrets: bool = True, 
         confined = scanner.confined is not False
     order = ("block", "unknown", "warn")
     bad.sort(key=lambda verdict: (order.index(verdict.verdict), verdict.path))
-    return Scan(len(tree.files), bad, tree, confined)
+    return ScanResult(len(tree.files), bad, tree, confined)
 
 
 def _below(path: str, tree: Tree) -> Iterator[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from cordee.core.errors import UsageError
 from cordee.core.findings import Finding
-from cordee.job.cluster import profile_files
+from cordee.job.cluster import ProfileFile, profile_files
 from cordee.job.document import ScanTable
 from cordee.job.load import LoadedJob
 from cordee.systems.scan.node.verdict import FileVerdict
@@ -40,7 +41,7 @@ def policy_of(loaded: LoadedJob) -> ScanPolicy:
     """
     own: ScanTable = loaded.job.scan
     wishes = [own.policy or ""]
-    for file in profile_files(loaded.cluster.name):
+    for file in _profile(loaded):
         word = file.document.get("scan", {}).get("policy", "")
         if word and (file.kind == "site profile" or not own.policy):
             wishes.append(word)
@@ -49,6 +50,13 @@ def policy_of(loaded: LoadedJob) -> ScanPolicy:
         word = max(wishes[1:], key=_STRICTNESS.index)
     allowed = tuple(sorted({*own.allow, *loaded.cluster.scan.allow}))
     return ScanPolicy(word, allowed, own.policy is not None and word != own.policy)  # type: ignore[arg-type]
+
+
+def _profile(loaded: LoadedJob) -> list[ProfileFile]:
+    try:
+        return profile_files(loaded.cluster.name)
+    except UsageError:  # a profile that no file describes
+        return []
 
 
 def demanded(loaded: LoadedJob) -> Finding:

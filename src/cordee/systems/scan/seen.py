@@ -22,7 +22,7 @@ _WAIT_S = 2.0
 _YOUNG_NS = 2_000_000_000
 
 
-class SeenFiles:
+class SeenVerdicts:
     """The memory of one person. What cannot be read or written of it is as if it were not there.
 
     Args:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from cordee.core.errors import UsageError
 from cordee.core.words import did_you_mean
-from cordee.systems.scan.files import Scan
+from cordee.systems.scan.files import ScanResult
 from cordee.systems.scan.rules import RULES
 
 _MOST_SIGHTS = 8
 
 
-def lines(scan: Scan) -> Iterator[str]:
+def lines(scan: ScanResult) -> Iterator[str]:
     """Yield the lines of a scan for a terminal."""
     for verdict in scan.bad:
         kinds = f" ({', '.join(verdict.kinds)})" if verdict.kinds else ""

@@ -166,8 +166,7 @@ class SimulatedWorld:
         self.channels: dict[str, VirtualChannel] = {}
         self.hosts: dict[str, Host] = {}
         self.requests: list[dict[str, Any]] = []
-        self.fate = "running"
-        self.requeues = -1
+        self.fate, self.requeues = "running", -1
         self.allocated_at = self.beaten_at = 0.0
         self.supervisor: VirtualProcess | None = None
         self.led: Supervisor | None = None
@@ -179,8 +178,8 @@ class SimulatedWorld:
         self.said = io.StringIO()
         self.rules = Rules(self)
         self.sealers = Sealers(self, self.rules.broken)
-        size = script.nodes * script.per_node
-        self.training = SimulatedTraining(size, self.root / "checkpoints", self.disk, self.rules.saved)
+        checkpoints = self.root / "checkpoints"
+        self.training = SimulatedTraining(script.nodes * script.per_node, checkpoints, self.disk, self.rules.saved)
         self.network.observers.append(self.rules.sent)
 
     def _on_loop(self, call: str) -> None:
@@ -200,8 +199,7 @@ class SimulatedWorld:
 
     def _allocate(self) -> None:
         self.requeues += 1
-        self._requeuing = False
-        self.fate = "running"
+        self._requeuing, self.fate = False, "running"
         self.allocated_at = self.loop.now
         self.network.dark.clear()
         self.hosts = {name: Host(name) for name in self.names}

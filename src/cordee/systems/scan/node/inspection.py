@@ -13,7 +13,7 @@ from cordee.systems.scan.node.formats import models, zip_entries
 from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals, is_name
 from cordee.systems.scan.node.formats.pickle_machine import PickleStream, streams
 from cordee.systems.scan.node.formats.texts import LIMIT_BYTES, secret_sights, text_sights
-from cordee.systems.scan.node.source import Budget, BytesSource, Source, TooMuch
+from cordee.systems.scan.node.source import BytesSource, ScanBudget, Source, TooMuch
 from cordee.systems.scan.node.verdict import Sight
 
 _MOST_SIGHTS = 200
@@ -37,7 +37,7 @@ class Inspection:
     """
 
     def __init__(self, known: PickleGlobals, secrets: bool = False) -> None:
-        self._known, self._secrets, self._budget = known, secrets, Budget()
+        self._known, self._secrets, self._budget = known, secrets, ScanBudget()
         self.sights: list[Sight] = []
         self.kinds: dict[str, None] = {}
 

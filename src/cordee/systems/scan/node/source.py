@@ -121,7 +121,7 @@ class _SourceFile(io.RawIOBase):
         return line
 
 
-class Budget:
+class ScanBudget:
     """What may be spent on one file.
 
     Args:

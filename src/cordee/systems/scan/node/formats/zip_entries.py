@@ -11,7 +11,7 @@ import struct
 import zlib
 from typing import Iterator, NamedTuple, Optional
 
-from cordee.systems.scan.node.source import Budget, BytesSource, Source, TooMuch
+from cordee.systems.scan.node.source import BytesSource, ScanBudget, Source, TooMuch
 
 LOCAL, DIRECTORY, END, END64 = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06"
 _TAIL = (64 << 10) + 22
@@ -69,7 +69,7 @@ def entries(source: Source) -> Iterator[ZipEntry]:
         raise ValueError("no entry can be found")
 
 
-def content(source: Source, entry: ZipEntry, budget: Budget) -> Source:
+def content(source: Source, entry: ZipEntry, budget: ScanBudget) -> Source:
     """Return what an entry holds, unpacked.
 
     Raises:
@@ -88,7 +88,7 @@ def content(source: Source, entry: ZipEntry, budget: Budget) -> Source:
     raise ValueError(f"it is packed by method {entry.method}, which cannot be read here")
 
 
-def unpacked(packed: Source, machine: object, budget: Budget, skip: int = 0) -> Source:
+def unpacked(packed: Source, machine: object, budget: ScanBudget, skip: int = 0) -> Source:
     """Return what a decompressor makes of all bytes; what comes before a fault counts.
 
     Raises:
