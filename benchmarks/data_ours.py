@@ -137,7 +137,7 @@ def bare_threads(options: argparse.Namespace, given: Given) -> None:
 
 def source(options: argparse.Namespace, given: Given) -> None:
     """`PackedSource.read`, a batch at a time, groups of samples announced one ahead."""
-    from cordee.systems.data.node.read.opening import open_source
+    from cordee.systems.data.node.read.sources import open_source
 
     opened = open_source(str(options.packed))
     order = order_of(find_pieces(str(options.packed)), options.seed)

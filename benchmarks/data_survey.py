@@ -26,7 +26,7 @@ from pathlib import Path
 LONGEST = 3000
 SURVEY = (
     "import sys\n"
-    "from cordee.systems.data.survey.surveying import survey\n"
+    "from cordee.systems.data.survey.path_survey import survey\n"
     "workers = int(sys.argv[2]) or None\n"
     "found = survey(sys.argv[1], workers=workers)\n"
     "print(found.files, found.bytes)\n"

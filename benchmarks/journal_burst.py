@@ -21,8 +21,8 @@ from cordee.control.supervisor.decisions.vocabulary import RankNews
 from cordee.control.supervisor.timing.progress import ProgressPace
 from cordee.runs.disk import Disk
 from cordee.runs.folder import RunFolder
-from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter, read_journal
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.lane import Inline, Lane
 from cordee.runs.state import replay
 from cordee.wire import messages

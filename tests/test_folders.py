@@ -42,6 +42,11 @@ PRIVATE_WORDS = {
 # A place is where a job runs. Whatever else lies somewhere says what lies there.
 PRIVATE_NAMES = {"place": "layout, location, folder"}
 
+# What somebody does is no name; these are nouns of the field, or calls that users know.
+GERUNDS = frozenset(
+    "accounting binding decoding listing loading meaning packing pairing recording sampling scraping stopping tracing training".split()
+)
+
 
 def faults_of_folders(files: Iterable[PurePath]) -> list[str]:
     """Return a sentence for every folder with too many files, and for every group of files that is a folder."""
@@ -89,6 +94,12 @@ def test_files_folders_and_classes_have_names_of_the_field():
         for name in [*place.with_suffix("").parts, *classes]:
             found += [f"{place}: {name}: {fault}" for fault in private_words(name)]
     assert found == []
+
+
+def test_no_file_is_named_by_what_somebody_does():
+    files = [path for path in PACKAGE.rglob("*ing.py") if "testing" not in path.relative_to(PACKAGE).parts]
+    named = {path.stem.lstrip("_").rpartition("_")[2]: path for path in files}
+    assert {str(path.relative_to(PACKAGE)) for word, path in named.items() if word not in GERUNDS} == set()
 
 
 def test_what_is_too_much_for_a_folder_is_said():

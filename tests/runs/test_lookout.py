@@ -7,13 +7,13 @@ import pytest
 from cordee.faces.cli.follow import LineTail
 from cordee.runs.budget import Budget
 from cordee.runs.folder import RunFolder
-from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.logframes import OUT, LogWriter, encode_frame
 from cordee.runs.logtail import LogTail
 from cordee.runs.lookout import SHARED_PER_S, Lookout
 from cordee.runs.news import NewsReader, NewsWriter, RunNews, news_file
-from cordee.runs.waiting import WaitingClients
+from cordee.runs.waiting_clients import WaitingClients
 from cordee.testing.operations import counted
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cordee.backends.facts import NodeGroup, Partition, Reservation, SchedulerFacts
+from cordee.backends.reasons.clauses import setting, size_value, time_value
 from cordee.backends.reasons.situation import DiskFacts, MemoryFacts, Situation
-from cordee.backends.reasons.wording import setting, size_value, time_value
 from cordee.backends.slurm.limits import explain, read_limit, read_tres
 from cordee.backends.slurm.node.commands import ENDED_STATES, WAITING_STATES
 from cordee.backends.slurm.reasons import OUTLOOKS, REASONS, STATES, split_reason

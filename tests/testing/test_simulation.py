@@ -22,8 +22,8 @@ from cordee.control.agent.uplink import Uplink
 from cordee.control.lease import NodeLease
 from cordee.control.supervisor.decisions import restart
 from cordee.control.supervisor.decisions.attempt import Attempt
+from cordee.control.supervisor.decisions.early_end import EarlyEnd
 from cordee.control.supervisor.decisions.restart import MOST_LOSSES, Decision, RestartCounter
-from cordee.control.supervisor.decisions.stopping import EarlyEnd
 from cordee.control.supervisor.decisions.trial import Trial
 from cordee.control.supervisor.decisions.vocabulary import EndTraining
 from cordee.control.supervisor.machines import Machines

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cordee import wire
 from cordee.core.errors import WireError
-from cordee.wire import connecting, serving
+from cordee.wire import client, server
 from cordee.wire import connection as connecting_end
 
 TOKEN = bytes(range(32))
@@ -304,7 +304,7 @@ def test_another_epoch_is_refused_by_name() -> None:
 
 def test_another_protocol_version_is_refused_by_both_ends_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(hub: Hub) -> None:
-        monkeypatch.setattr(connecting, "PROTOCOL", 2)
+        monkeypatch.setattr(client, "PROTOCOL", 2)
         with pytest.raises(WireError, match="protocol 1, this end"):
             await hub.join()
         await until(lambda: hub.refusals)
@@ -463,8 +463,8 @@ def test_random_bytes_never_get_a_message_through(noise: bytes, where: str) -> N
 
 
 def test_silent_strangers_and_slow_talkers_are_dropped_and_delay_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "GREETING_S", 0.6)
-    monkeypatch.setattr(serving, "CROWDED_S", 0.2)
+    monkeypatch.setattr(server, "GREETING_S", 0.6)
+    monkeypatch.setattr(server, "CROWDED_S", 0.2)
 
     async def test(hub: Hub) -> None:
         silent = [await asyncio.open_connection(HOST, hub.server.port) for _ in range(100)]
@@ -494,7 +494,7 @@ def test_silent_strangers_and_slow_talkers_are_dropped_and_delay_nobody(monkeypa
 def test_strangers_without_number_make_room_for_each_other_and_for_who_knows_the_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(serving, "MAX_STRANGERS", 10)
+    monkeypatch.setattr(server, "MAX_STRANGERS", 10)
 
     async def test(hub: Hub) -> None:
         silent = [await asyncio.open_connection(HOST, hub.server.port) for _ in range(25)]

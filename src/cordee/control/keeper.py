@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee.control.identity import agent_file, alive_here, identity, read_record
-from cordee.control.keeping import forget_heartbeat, heartbeat, machine_nodes, node_side_environment
-from cordee.control.supervisor.disks.starting import EXIT_REFUSED
+from cordee.control.keeper_start import forget_heartbeat, heartbeat, machine_nodes, node_side_environment
+from cordee.control.supervisor.disks.startup import EXIT_REFUSED
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.wakeup import Wakeup
 from cordee.core.errors import CordeeError, OwnershipError
 from cordee.machine.processes import tree as processes
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder, say, write_atomically
-from cordee.runs.following import JournalFollower
 from cordee.runs.journal import client_journal
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.plan import read_plan
 
 # Where nobody ends and nobody calls: the run's folder is looked at so seldom.

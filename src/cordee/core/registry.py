@@ -61,7 +61,7 @@ class System(NamedTuple):
         views: a `RunView` (`cordee.telemetry.shown.view`): what it says of a run wherever runs are told.
         report: a tuple of `Section`s (`cordee.telemetry.shown.section`): what it says in a run's report.
         data_sets: `data_sets()` returns what it leaves, as `KeptData` (`cordee.telemetry.shown.kept_data`).
-        routes: an APIRouter of the web server, which it knows as `Serving` (`cordee.telemetry.shown.serving`).
+        routes: an APIRouter of the web server, which it knows as `Serving` (`cordee.telemetry.shown.server_parts`).
         pages: of the web server.
         package: of a system that is not built in: its top-level package, which is its folder; `__init__` and `node` travel to the nodes.
     """

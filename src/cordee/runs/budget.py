@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cordee.runs.waiting import JOIN_COST, WaitingClients
+from cordee.runs.waiting_clients import JOIN_COST, WaitingClients
 
 # All who wait for a run together: beside its supervisor at most two a second in all.
 TOGETHER_PER_S = 1.0

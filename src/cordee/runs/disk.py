@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Optional, Union
 
-from cordee.machine.opening import regular_below
+from cordee.machine.foreign_files import regular_below
 
 Place = Union[str, "os.PathLike[str]"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Optional, Union
 
 from cordee.core.errors import RunFolderError
-from cordee.machine.opening import open_folder
+from cordee.machine.foreign_files import open_folder
 
 _LETTERS = string.ascii_lowercase
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from cordee.core.errors import RunFolderError, RunNotFound
 from cordee.core.words import alike
-from cordee.machine.opening import LIMIT_BYTES, parse_json, regular_below
+from cordee.machine.foreign_files import LIMIT_BYTES, parse_json, regular_below
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import read_journal
 from cordee.runs.state import replay

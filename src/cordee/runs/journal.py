@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.errors import RunFolderError
 from cordee.core.units import utc_text
-from cordee.machine.opening import parse_json, read_regular, regular_below
+from cordee.machine.foreign_files import parse_json, read_regular, regular_below
 from cordee.runs.disk import DISK, Disk
 from cordee.runs.lane import Inline
 

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from cordee.machine.opening import regular_below
+from cordee.machine.foreign_files import regular_below
 
 _TAIL_BYTES = 32 << 10
 _LONGEST_LINE = 500

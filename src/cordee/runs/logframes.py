@@ -14,7 +14,7 @@ from collections import deque
 from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
-from cordee.machine.opening import regular_below
+from cordee.machine.foreign_files import regular_below
 
 OUT, ERR, OWN = 0, 1, 2
 LOST = 1  # flag: the data says how many bytes of this rank's output the disk refused

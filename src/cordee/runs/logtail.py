@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from cordee.machine.opening import open_folder, regular_in
+from cordee.machine.foreign_files import open_folder, regular_in
 from cordee.runs.logframes import Frame, read_frames, split_name
 
 # Of 1,024 that a process may have open without asking for more.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cordee.machine.opening import regular_below
+from cordee.machine.foreign_files import regular_below
 
 _HEAD = struct.Struct("<III")
 _MAGIC = 0xC0DE4E57

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cordee.core.errors import RunFolderError
-from cordee.machine.opening import open_folder
+from cordee.machine.foreign_files import open_folder
 
 
 def report_folder(root: Path) -> Path:

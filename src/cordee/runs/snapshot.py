@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from cordee.machine.opening import read_json, read_regular, regular_below
+from cordee.machine.foreign_files import read_json, read_regular, regular_below
 from cordee.runs.folder import RunFolder, write_atomically
 
 SCHEMA = "cordee.code/1"

@@ -12,12 +12,12 @@ moved or changed ends the connection. Frames are protected against change, not a
 
 from __future__ import annotations
 
-from cordee.wire.connecting import connect
+from cordee.wire.client import connect
 from cordee.wire.connection import Connection
 from cordee.wire.handshake import PROTOCOL, ROLES
 from cordee.wire.ports import pick_port, pick_ports
 from cordee.wire.rendezvous import Rendezvous, new_token, read_rendezvous, write_rendezvous
-from cordee.wire.serving import Server, serve
+from cordee.wire.server import Server, serve
 
 __all__ = [
     "PROTOCOL",

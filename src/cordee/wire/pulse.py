@@ -14,7 +14,7 @@ import struct
 import zlib
 from typing import Any, NamedTuple, Optional, Sequence
 
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 
 FOLDER = "CORDEE_PULSE"  # the variable that names the folder of a node's pulse files
 MAGIC = int.from_bytes(b"pulse\0\r\n", "little")

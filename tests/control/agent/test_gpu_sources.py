@@ -13,7 +13,7 @@ import pytest
 
 from cordee.core.errors import UsageError
 from cordee.telemetry.node.samplers.gpu import SOURCES, GpuMetricSource, open_gpus
-from cordee.telemetry.node.samplers.gpu._sharing import Sharing
+from cordee.telemetry.node.samplers.gpu._users import Sharing
 from cordee.telemetry.node.samplers.gpu.nvml import gpm, gpm_samples
 from cordee.telemetry.node.samplers.gpu.nvml.basic import NvmlSampler
 from cordee.telemetry.node.samplers.gpu.nvml.gpm import NvmlGpmSource

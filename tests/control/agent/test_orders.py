@@ -11,7 +11,7 @@ import pytest
 from cordee.control.agent.orders import OrderTaker
 from cordee.control.agent.ranks.attempt import with_lease
 from cordee.control.agent.supervisor_search import pauses
-from cordee.control.agent.telemetry.reporting import Reporting
+from cordee.control.agent.telemetry.reporter import Reporting
 from cordee.control.agent.troubles import NodeTroubles
 from cordee.control.agent.uplink import Uplink
 from cordee.control.lease import LEASE_OVER

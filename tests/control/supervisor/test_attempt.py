@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from cordee.control.supervisor.beginning import Beginning
 from cordee.control.supervisor.decisions.attempt import Attempt
 from cordee.control.supervisor.decisions.failure_evidence import FailureEvidence
 from cordee.control.supervisor.decisions.nodes import Nodes
@@ -30,6 +29,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     StopRanks,
     Write,
 )
+from cordee.control.supervisor.start_checkpoint import Beginning
 from cordee.wire import messages
 
 CANCELLED = AttemptOutcome("cancelled", reason="cancelled by you")

@@ -16,7 +16,7 @@ from cordee.backends.local.node.allocation import LocalAllocation
 from cordee.backends.slurm import job_states
 from cordee.backends.slurm.node import rescue
 from cordee.control.supervisor import closing_findings as remarks
-from cordee.control.supervisor import ending
+from cordee.control.supervisor import run_end
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.supervisor.telemetry import news
 from cordee.control.supervisor.timing import ticker
@@ -26,11 +26,11 @@ from cordee.control.wakeup import Wakeup
 from cordee.faces.web.runs import library as shelf
 from cordee.faces.web.runs import stamps
 from cordee.runs import budget, logtail, lookout
-from cordee.runs import waiting as waiting_file
+from cordee.runs import waiting_clients as waiting_file
 from cordee.runs.checkpoint import BEAT_S
 from cordee.runs.folder import RunFolder, write_atomically
-from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.news import NewsWriter, RunNews, news_file
 from cordee.runs.plan import Checkpoints, RunPlan, RunSampling, RunStep, RunTasks, RunTimeouts
 from cordee.systems.checkpoints.node.folder import MANIFEST, SCHEMA
@@ -325,7 +325,7 @@ def test_the_page_for_operators_has_the_numbers_that_hold():
         f"at most {lookout.LOCAL_PER_S:.0f} operations a second for a command that waits",
         f"at most {logtail._MOST_OPEN} for each reader",
         f"every {news._SELDOM_S:.0f} s at most where there are more than {news._MANY} nodes",
-        f"at most {ending.GIVE_BACK_S:.0f} seconds*",
+        f"at most {run_end.GIVE_BACK_S:.0f} seconds*",
         f"the supervisor finds the request within {SHARED['requests'].most_s:.0f} s",
         f"sleeps for {lookout._LONGEST_PAUSE_S:.0f} s between its looks",
         f"at most {job_states._PER_MINUTE} a minute",

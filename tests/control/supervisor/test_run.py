@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.control.supervisor.beginning import Beginning
 from cordee.control.supervisor.decisions.nodes import Nodes
 from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
 from cordee.control.supervisor.decisions.run import RunLead
@@ -47,6 +46,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     VetAgain,
     Write,
 )
+from cordee.control.supervisor.start_checkpoint import Beginning
 from cordee.runs.checkpoint import Checkpoint
 from cordee.runs.plan import Checkpoints, RunRequest, RunRestart, RunSegment, RunStep, RunTasks, RunTimeouts
 from cordee.wire import messages

@@ -13,8 +13,8 @@ from cordee.core.terminal.draw import sparkline
 from cordee.faces.cli.watch.output import OutputTail
 from cordee.faces.cli.watch.screen import WatchScreen, watch
 from cordee.runs.folder import RunFolder
-from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter, read_journal
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.logframes import LogWriter
 from cordee.runs.state import replay
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events, encode_grid, encode_schema

@@ -14,7 +14,7 @@ from cordee.core.errors import RunFolderError
 from cordee.machine.processes.tree import read_process
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.record import sampler as module
-from cordee.telemetry.node.record.ending import Followed
+from cordee.telemetry.node.record.process_end import Followed
 from cordee.telemetry.node.record.roster import RecordingRoster, Registration
 from cordee.telemetry.node.record.sampler import NodeRecorder
 from cordee.telemetry.node.recording import (

@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 from cordee.control.identity import living_record
-from cordee.control.keeping import keeper_command, keeper_record, start_keeper
+from cordee.control.keeper_start import keeper_command, keeper_record, start_keeper
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import SubmitError
 from cordee.job.submit._base import Standing, Submitter
 from cordee.machine.processes import tree as processes
-from cordee.machine.processes.starting import START
+from cordee.machine.processes.module_command import START
 from cordee.runs.folder import RunFolder
 
 _START_S = 20.0

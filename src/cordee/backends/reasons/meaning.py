@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from cordee.backends.reasons.clauses import Rule, note
 from cordee.backends.reasons.situation import Situation
-from cordee.backends.reasons.wording import Rule, note
 from cordee.core.backends import backend
 from cordee.core.errors import SubmitError
 from cordee.core.findings import Finding

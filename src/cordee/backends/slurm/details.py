@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from cordee.backends.facts import NodeGroup
+from cordee.backends.reasons.clauses import filled, note, setting, time_value
 from cordee.backends.reasons.situation import Situation
-from cordee.backends.reasons.wording import filled, note, setting, time_value
 from cordee.backends.slurm.limits import SlurmLimit, explain, read_tres
 from cordee.backends.slurm.reasons import WaitReason
 from cordee.core.findings import Finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from cordee.backends.reasons.wording import note
+from cordee.backends.reasons.clauses import note
 from cordee.backends.slurm.limits import explain, read_limit
 from cordee.backends.slurm.reasons import known_reason
 from cordee.core.findings import Finding

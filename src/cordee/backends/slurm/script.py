@@ -12,9 +12,9 @@ from typing import Any
 from cordee.backends.slurm.node.allocation import agent_srun
 from cordee.backends.slurm.node.commands import COMMENT_PREFIX
 from cordee.control.pinned import module_of
-from cordee.control.supervisor.disks.starting import EXIT_REFUSED
+from cordee.control.supervisor.disks.startup import EXIT_REFUSED
 from cordee.control.supervisor.supervisor import EXIT_ENDED, EXIT_NOT_OURS
-from cordee.machine.processes.starting import DEAF_AT_FIRST, OUTLIVED, START
+from cordee.machine.processes.module_command import DEAF_AT_FIRST, OUTLIVED, START
 from cordee.runs.folder import RunFolder
 
 _HUNG_S = 60

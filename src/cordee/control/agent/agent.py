@@ -29,7 +29,7 @@ from cordee.control.agent.ranks.environment import base_environment
 from cordee.control.agent.rescue import Rescue, claim_here
 from cordee.control.agent.shells import NodeShells
 from cordee.control.agent.supervisor_search import SupervisorSearch
-from cordee.control.agent.telemetry.reporting import Reporting
+from cordee.control.agent.telemetry.reporter import Reporting
 from cordee.control.agent.troubles import NodeTroubles, words_of
 from cordee.control.agent.uplink import Uplink
 from cordee.control.world import AttemptWorld

@@ -17,7 +17,7 @@ from cordee.machine.gpus.affinity import range_list
 from cordee.machine.inventory import read_slots
 from cordee.machine.node_folder import sweep_abandoned
 from cordee.machine.processes import tree as processes
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.machine.slots import NodeSlots, SlotAllocator, union_of
 from cordee.machine.tasks.task import TaskRunner
 from cordee.runs.folder import RunFolder

@@ -16,7 +16,7 @@ from cordee.control.agent.setup_lines import read_environment, setup_shell
 from cordee.control.agent.uplink import Uplink
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.errors import CordeeError
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.machine.tasks.task import STDERR, Task, TaskExit
 from cordee.runs.folder import RunFolder

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Callable, Coroutine, Union
 
 from cordee.control.supervisor.allocation import Allocation
-from cordee.control.supervisor.beginning import Beginning, Beginnings
 from cordee.control.supervisor.decisions.outcomes import Ended
 from cordee.control.supervisor.decisions.vocabulary import (
     BeginningFound,
@@ -24,6 +23,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     TrainingSaid,
 )
 from cordee.control.supervisor.preparer import NodePreparer
+from cordee.control.supervisor.start_checkpoint import Beginning, Beginnings
 from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.core.clock import monotonic
 from cordee.runs.checkpoint import CheckpointFinder

@@ -17,7 +17,7 @@ from cordee.control.supervisor.node_findings import NodeFindings, named
 from cordee.control.supervisor.telemetry.sink import TelemetrySink
 from cordee.core.clock import monotonic
 from cordee.core.findings import Finding
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Inline

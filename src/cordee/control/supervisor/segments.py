@@ -11,11 +11,11 @@ from cordee.control.supervisor.decisions.chain import BY_SCHEDULER
 from cordee.control.supervisor.decisions.outcomes import SegmentOver
 from cordee.core.errors import RunFolderError
 from cordee.core.units import parse_utc, utc_text
-from cordee.machine.opening import parse_json, regular_below
+from cordee.machine.foreign_files import parse_json, regular_below
 from cordee.runs.checkpoint import Checkpoint, CheckpointFinder
 from cordee.runs.folder import RunFolder
-from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.state import RunState
 
 

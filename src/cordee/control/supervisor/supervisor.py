@@ -21,7 +21,6 @@ from cordee.control.supervisor import preparer, segments
 from cordee.control.supervisor.agents import Agents
 from cordee.control.supervisor.allocation import Allocation, allocation_of
 from cordee.control.supervisor.asides import Asides, GoneAgents
-from cordee.control.supervisor.beginning import Beginnings
 from cordee.control.supervisor.decisions.chain import Chain
 from cordee.control.supervisor.decisions.nodes import Node, Nodes
 from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
@@ -57,12 +56,13 @@ from cordee.control.supervisor.decisions.vocabulary import (
     VetAgain,
 )
 from cordee.control.supervisor.disks.lanes import Lanes
-from cordee.control.supervisor.disks.starting import EXIT_REFUSED, Starting
-from cordee.control.supervisor.ending import Ending, LedSegment
+from cordee.control.supervisor.disks.startup import EXIT_REFUSED, Starting
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.supervisor.parts import Parts
+from cordee.control.supervisor.run_end import Ending, LedSegment
 from cordee.control.supervisor.shells import ShellRelay
+from cordee.control.supervisor.start_checkpoint import Beginnings
 from cordee.control.supervisor.telemetry.sink import TelemetrySink
 from cordee.control.supervisor.timing.passes import run_in_slices
 from cordee.control.supervisor.timing.ticker import Ticker
@@ -76,8 +76,8 @@ from cordee.runs import checkpoint
 from cordee.runs.checkpoint import CheckpointFinder
 from cordee.runs.disk import DISK, Disk, may_pass
 from cordee.runs.folder import RunFolder, say
-from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.lane import Aside, Lane
 from cordee.runs.plan import part_in, read_plan
 from cordee.wire import messages

@@ -21,8 +21,8 @@ from cordee.faces.report.completion import reported
 from cordee.faces.report.segments import end_words
 from cordee.job.submit import Standing, submitter_of
 from cordee.runs.folder import RunFolder
-from cordee.runs.following import JournalFollower
 from cordee.runs.journal import client_journal
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.logframes import Frame
 from cordee.runs.logtail import LogTail
 from cordee.runs.lookout import Lookout

@@ -12,7 +12,7 @@ from cordee.faces.cli.follow import LineTail, shown
 from cordee.faces.cli.scheduler_state import stand
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
-from cordee.runs.following import JournalFollower
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.lookout import Lookout
 
 _STANDING_S, _LIVES_S = 30.0, 1.0

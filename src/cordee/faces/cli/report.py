@@ -7,7 +7,7 @@ import click
 from cordee.core.terminal.output import print_json
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
-from cordee.machine.opening import read_json, read_regular
+from cordee.machine.foreign_files import read_json, read_regular
 
 
 @click.command()

@@ -47,7 +47,7 @@ def command(
     """
     try:
         from cordee.faces.web.app import make_app
-        from cordee.faces.web.serving import listen, serve
+        from cordee.faces.web.server_loop import listen, serve
     except ImportError as error:
         raise UsageError(f"the pages need {error.name}", next="pip install 'cordee[web]'") from None
     parents = list(dict.fromkeys(Path(folder).absolute() for folder in folders)) or runs_folders(None)

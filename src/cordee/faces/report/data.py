@@ -18,7 +18,7 @@ from cordee.core.secrets import masked_document, masked_text
 from cordee.core.units import format_duration, parse_utc
 from cordee.faces.report.usage import UsageSamples, read_usage
 from cordee.job.submit import submitter_of
-from cordee.machine.opening import read_json, regular_below
+from cordee.machine.foreign_files import read_json, regular_below
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay

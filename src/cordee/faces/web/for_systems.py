@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from cordee.faces.web.answers.forms import document_answer, run_document_answer
 from cordee.faces.web.server import RunsServer
 from cordee.runs.folder import RunFolder
-from cordee.telemetry.shown.serving import P, Serving
+from cordee.telemetry.shown.server_parts import P, Serving
 from cordee.telemetry.store.reader import Run
 
 

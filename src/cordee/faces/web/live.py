@@ -16,7 +16,7 @@ from typing import Any
 
 from cordee.core.errors import CordeeError
 from cordee.faces.web.answers.tables import encode_json
-from cordee.faces.web.following import PageFollower, RunLook
+from cordee.faces.web.page_follower import PageFollower, RunLook
 from cordee.faces.web.runs.library import RunLibrary
 
 POLL_S = 0.5

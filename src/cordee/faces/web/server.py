@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cordee.faces.web.answers.cache import Cache
 from cordee.faces.web.cluster_status import RunsSite
 from cordee.faces.web.runs.library import RunLibrary
-from cordee.telemetry.shown.serving import P, ServerPart
+from cordee.telemetry.shown.server_parts import P, ServerPart
 
 if TYPE_CHECKING:
     from fastapi import Request

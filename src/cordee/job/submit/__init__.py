@@ -8,7 +8,7 @@ from cordee.core.backends import backend as back_end
 from cordee.core.errors import SubmitError
 from cordee.core.parts import load
 from cordee.job.submit._base import Standing, Submitter
-from cordee.machine.opening import read_json
+from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder
 
 __all__ = ["Standing", "Submitter", "plan_of", "step_of", "submitter", "submitter_of"]

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cordee.backends.reasons.clauses import Rule
 from cordee.backends.reasons.meaning import reasons_of
 from cordee.backends.reasons.situation import Situation
-from cordee.backends.reasons.wording import Rule
 from cordee.core.findings import Finding
 from cordee.systems.advise.course import COURSE, between_segments, chain_without_progress, disks_are_full, no_first_word
 from cordee.systems.advise.failed import CAUSES

@@ -18,7 +18,7 @@ from cordee.core.errors import CordeeError
 from cordee.core.parts import load
 from cordee.core.units import parse_utc
 from cordee.job.submit import submitter
-from cordee.machine.opening import read_json
+from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.log_tails import last_lines, plain

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cordee.backends.reasons.clauses import Rule, note, setting, size_value, time_value
 from cordee.backends.reasons.situation import Situation
-from cordee.backends.reasons.wording import Rule, note, setting, size_value, time_value
 from cordee.core.backends import abilities
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size

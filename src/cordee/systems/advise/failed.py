@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from cordee.backends.facts import GONE
+from cordee.backends.reasons.clauses import Rule, note, setting, size_value, time_value
 from cordee.backends.reasons.meaning import reasons_of
 from cordee.backends.reasons.situation import Situation
-from cordee.backends.reasons.wording import Rule, note, setting, size_value, time_value
 from cordee.backends.slurm.node.commands import ENDED_STATES
 from cordee.core.backends import abilities
 from cordee.core.findings import Finding

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from cordee.backends.reasons.clauses import note
 from cordee.backends.reasons.situation import Situation
-from cordee.backends.reasons.wording import note
 from cordee.core.findings import Finding
 from cordee.machine.tasks.last_words import FROM_OUTSIDE
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from cordee.core.web.models import Answer, Missing, Moment
 from cordee.core.web.parameters import Points, Start, Stop
 from cordee.systems.checkpoints.pace import storage_view
-from cordee.telemetry.shown.serving import serving
+from cordee.telemetry.shown.server_parts import serving
 
 router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])
 

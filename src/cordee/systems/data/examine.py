@@ -23,7 +23,7 @@ from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.data.catalogue import Located, known_as, locate, located, tier_of
 from cordee.systems.data.listing import DataLook, look
 from cordee.systems.data.listing_store import look_in_store
-from cordee.systems.data.node.read.naming import data_variable
+from cordee.systems.data.node.read.variables import data_variable
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.shared import is_member, may_read
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cordee.core.errors import CorruptDataError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.data.node.shards.index import INDEX_NAME, MAGIC, read_header
 
 MOST_ENTRIES = 4000

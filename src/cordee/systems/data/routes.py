@@ -11,7 +11,7 @@ from cordee.core.web.findings import finding_line
 from cordee.core.web.models import Answer, FindingLine, Missing, Moment
 from cordee.core.web.parameters import Points, Start, Stop
 from cordee.systems.data.loading import loading_view
-from cordee.telemetry.shown.serving import serving
+from cordee.telemetry.shown.server_parts import serving
 from cordee.telemetry.store.reader import Run
 
 router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])

@@ -16,12 +16,12 @@ from cordee.backends.network.sources import find_network
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
-from cordee.machine.opening import read_json
+from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder
-from cordee.runs.following import JournalFollower
+from cordee.runs.journal_follower import JournalFollower
 from cordee.systems.rules.catalogue import BUILT_IN, resolved_rules
-from cordee.systems.rules.counting import RunCounter
 from cordee.systems.rules.node.judge import MARK
+from cordee.systems.rules.run_counter import RunCounter
 from cordee.systems.rules.run_findings import counted_run, counted_runs
 
 

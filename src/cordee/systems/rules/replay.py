@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import CordeeError, RunFolderError
 from cordee.core.units import utc_text
-from cordee.runs.following import JournalFollower
+from cordee.runs.journal_follower import JournalFollower
 from cordee.systems.rules.node.judge import RuleJudge, RuleMatch, RulePlace, in_bounds, rule_findings
 from cordee.systems.rules.node.windows import place_of
 from cordee.telemetry.store.reader import Run

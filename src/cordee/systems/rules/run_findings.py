@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from cordee.core.backends import abilities
 from cordee.core.errors import RunFolderError
-from cordee.machine.opening import read_json
+from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder
-from cordee.runs.following import JournalFollower
 from cordee.runs.index import check_link, job_name, kept_of_runs
+from cordee.runs.journal_follower import JournalFollower
 from cordee.systems.rules.node.judge import about_event
 
 KEPT = ".findings.json"

@@ -12,7 +12,7 @@ from cordee.core.units import utc_text
 from cordee.job.cluster import read_tables
 from cordee.systems.rules.catalogue import resolved_rules, rule_paths
 from cordee.systems.rules.counted import counter_of
-from cordee.systems.rules.counting import CountedPlace
+from cordee.systems.rules.run_counter import CountedPlace
 from cordee.systems.rules.run_findings import counted_runs
 
 

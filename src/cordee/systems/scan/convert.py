@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from cordee.core.errors import CordeeError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.scan.node.formats import zip_entries
 from cordee.systems.scan.node.formats.pickle_machine import Nothing
 from cordee.systems.scan.node.source import FileSource, ScanBudget, Source

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from cordee.core.web.models import Answer, Missing, Moment
 from cordee.systems.score.views import Scores
-from cordee.telemetry.shown.serving import serving
+from cordee.telemetry.shown.server_parts import serving
 
 router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])
 

@@ -10,7 +10,7 @@ import os
 import sys
 
 from cordee.core.errors import CordeeError
-from cordee.telemetry.shown.computing import ComputedDocuments
+from cordee.telemetry.shown.computed_answers import ComputedDocuments
 from cordee.telemetry.shown.kept_data import KeptData
 
 _NICE = 10

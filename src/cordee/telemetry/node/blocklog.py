@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Deque, Iterable, Iterator, Optional, Sequence, Union
 
 from cordee.core.clock import monotonic
-from cordee.machine.opening import regular_below
+from cordee.machine.foreign_files import regular_below
 from cordee.runs.disk import DISK, Disk
 
 SCHEMA, GRID64, EVENTS, FACTS, GRID, HEALTH = 1, 2, 3, 4, 5, 6

@@ -19,7 +19,7 @@ from typing import Any, Optional, Sequence
 
 from cordee.core.errors import RunFolderError
 from cordee.core.words import signal_name
-from cordee.machine.opening import read_json
+from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.state import NodeState, RankState, RunState
 from cordee.telemetry.node.blocklog import list_parts

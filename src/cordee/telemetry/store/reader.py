@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import RunFolderError, RunNotFound, UsageError
-from cordee.machine.opening import read_json
+from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from cordee.telemetry.store.gridread import GridSource
     from cordee.telemetry.store.logged_values import UserMetrics
-    from cordee.telemetry.store.missing import MissingSamples
+    from cordee.telemetry.store.missing_data import MissingSamples
 
 
 def open_run(run: str | os.PathLike[str], *, packed: bool = False) -> Run:

@@ -13,7 +13,7 @@ from cordee.telemetry.store.unsealed.tail import UnsealedTail, merged_packed
 if TYPE_CHECKING:
     from cordee.telemetry.store.gridread import GridSource
     from cordee.telemetry.store.grids import PackedSamples
-    from cordee.telemetry.store.missing import MissingSamples
+    from cordee.telemetry.store.missing_data import MissingSamples
 
 _MOST_TRIED = 10
 
@@ -131,7 +131,7 @@ class RunTelemetry:
 
     def missing(self) -> list[MissingSamples]:
         """Return what is not there and why; damage within a sealed file is known once that part of it was read."""
-        from cordee.telemetry.store.missing import missing_events, missing_in_log, missing_samples, missing_shards
+        from cordee.telemetry.store.missing_data import missing_events, missing_in_log, missing_samples, missing_shards
 
         commit, parts, windows = self.commit, self.tail.parts, self.tail.windows
         jumps: dict[str, float] = {}

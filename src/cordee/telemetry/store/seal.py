@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cordee.core.errors import CordeeError, RunFolderError
-from cordee.machine.opening import open_folder
+from cordee.machine.foreign_files import open_folder
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import replay

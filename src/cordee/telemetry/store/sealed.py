@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import RunFolderError
-from cordee.machine.opening import read_json
+from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import write_atomically
 from cordee.telemetry.store.grids import STATISTICS, TURN_SLOTS, Axes
 

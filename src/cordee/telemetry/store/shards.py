@@ -24,7 +24,7 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from cordee.core.errors import RunFolderError
-from cordee.machine.opening import read_json, regular_below
+from cordee.machine.foreign_files import read_json, regular_below
 from cordee.runs.folder import write_atomically
 
 _NOTHING = (1 << 64) - 1

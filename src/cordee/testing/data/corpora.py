@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from cordee.systems.data.pack._base import PackOptions
-from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.build import pack, plan_of
 
 
 def pack_corpus(folder: Path) -> None:

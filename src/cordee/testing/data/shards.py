@@ -12,7 +12,7 @@ from typing import Any
 import cordee
 from cordee.systems.data.node.shards.index import open_index
 from cordee.systems.data.pack._base import PackOptions, PackResult
-from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.build import pack, plan_of
 
 
 def packed(source: Path, to: Path, **given: Any) -> PackResult:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import cordee
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.testing.hosts.host_tree import HostTree
 from cordee.testing.nvml import FakeGpus
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import UsageError
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.telemetry.node.blocklog import GRID, RECORD, BlockLogWriter, encode_events, encode_facts, encode_schema
 from cordee.telemetry.node.catalogue import described

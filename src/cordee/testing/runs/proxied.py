@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.testing.runs.real_run import LocalRun
 
 # A supervisor that tells the proxy's port in place of its own, and leaves keeper and agents to the test.

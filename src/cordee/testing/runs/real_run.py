@@ -13,7 +13,7 @@ from typing import Any
 from cordee.backends import slurm
 from cordee.backends.slurm.node.commands import COMMENT_PREFIX, ENDED_STATES, SlurmError, my_jobs, run_command
 from cordee.control.identity import living_record
-from cordee.control.keeping import keeper_record
+from cordee.control.keeper_start import keeper_record
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.backends import HERE
 from cordee.job.submit import submitter

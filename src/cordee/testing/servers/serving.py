@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cordee.faces.web.app import make_app
-from cordee.faces.web.serving import REQUEST_S, listen, make_server
+from cordee.faces.web.server_loop import REQUEST_S, listen, make_server
 
 if TYPE_CHECKING:
     from cordee.core.web.tokens import Token

@@ -6,7 +6,7 @@ import shlex
 import time
 from typing import Any
 
-from cordee.control.keeping import keeper_command
+from cordee.control.keeper_start import keeper_command
 from cordee.core.errors import SubmitError
 from cordee.job.submit._base import Standing, Submitter
 from cordee.machine.processes import tree as processes

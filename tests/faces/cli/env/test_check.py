@@ -154,7 +154,7 @@ def test_an_image_for_another_architecture_is_named(env, tmp_path, monkeypatch):
             config=ImageConfig(architecture="arm64"),
         )
 
-    monkeypatch.setattr("cordee.systems.environments.checking.locate", located)
+    monkeypatch.setattr("cordee.systems.environments.machine_check.locate", located)
     (tmp_path / "env.toml").write_text('image = "./x.sqsh"\n')
     done = env("check", "env.toml", "--json")
     assert rules(done) == [("wrong-architecture", 1)]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from fastapi import APIRouter, Request, Response
 
-from cordee.telemetry.shown.serving import serving
+from cordee.telemetry.shown.server_parts import serving
 from cordee.telemetry.store.reader import Run
 
 router = APIRouter(prefix="/api/runs/{run}")

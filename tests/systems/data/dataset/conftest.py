@@ -14,7 +14,7 @@ import pytest
 
 from cordee.core.errors import CorruptDataError, DataError
 from cordee.systems.data.node.read._base import SampleSource
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.shards.index import INDEX_NAME, Shard, write_index
 
 

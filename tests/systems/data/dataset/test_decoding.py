@@ -15,7 +15,7 @@ import cordee
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.read._base import SampleSource
 from cordee.systems.data.node.read.batches.decoding import decoder
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 
 
 class Pictures(SampleSource):

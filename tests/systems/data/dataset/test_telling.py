@@ -10,7 +10,7 @@ import pytest
 import cordee
 from cordee.client import rank as client_rank
 from cordee.systems.data.node.read import progress as telling
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.limits import write_limits
 from cordee.systems.data.node.read.progress import summed
 from cordee.wire.channel import ChannelReader, ChannelWriter, create_channel

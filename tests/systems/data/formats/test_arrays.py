@@ -15,7 +15,7 @@ import zarr
 from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.shards.index import open_index
 from cordee.systems.data.pack._base import PackOptions, PackResult
-from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.unpack import unpack
 
 SAMPLES = 60

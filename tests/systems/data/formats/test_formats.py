@@ -12,7 +12,7 @@ import pytest
 from cordee.core.errors import CorruptDataError, DataError
 from cordee.systems.data.node.shards.index import ShardIndex, open_index
 from cordee.systems.data.pack._base import PackOptions, PackResult
-from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.places import FolderPlace
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
@@ -238,7 +238,7 @@ def test_verify_names_what_is_damaged_and_unpack_gives_back_the_rest(
 def test_cordee_dataset_reads_every_format_alike(kind: str, folder: Path, tmp_path: Path) -> None:
     import numpy
 
-    from cordee.systems.data.node.read.opening import open_source
+    from cordee.systems.data.node.read.sources import open_source
 
     packed(folder, tmp_path / "out", kind)
     source = open_source(str(tmp_path / "out"), keys=True)

@@ -12,7 +12,7 @@ import pytest
 from cordee.core.errors import CorruptDataError
 from cordee.systems.data.node.shards.index import open_index
 from cordee.systems.data.pack._base import PackOptions
-from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.unpack import unpack
 from cordee.testing.data.shards import packed, samples_read
 

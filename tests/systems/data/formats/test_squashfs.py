@@ -11,7 +11,7 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.pack._base import PackOptions, PackResult
-from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.build import pack, plan_of
 
 
 def image(folder: Path, to: Path, **options: object) -> PackResult:

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from cordee.core.errors import DataError, UsageError
-from cordee.systems.data.node.read.opening import open_source
+from cordee.systems.data.node.read.sources import open_source
 from cordee.testing.data.shards import packed, samples_read
 
 
@@ -176,7 +176,7 @@ def test_files_that_are_one_sample_each_whatever_they_hold_are_named(tmp_path):
 
 
 def test_one_among_many_other_files_is_packed_with_a_note(tmp_path):
-    from cordee.systems.data.pack.packing import plan_of
+    from cordee.systems.data.pack.build import plan_of
 
     pictures = {f"{number}.jpg": PICTURE * 100 for number in range(9)}
     write(tmp_path / "in", **{**pictures, "more.zip": b"PK"})

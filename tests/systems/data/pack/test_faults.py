@@ -16,7 +16,7 @@ import pytest
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.pack import state
 from cordee.systems.data.pack._base import PackOptions
-from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.shards import writer
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify

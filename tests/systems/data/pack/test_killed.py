@@ -12,7 +12,7 @@ import pytest
 
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.pack._base import PackOptions
-from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.testing.data.shards import digests, packed
 

@@ -20,7 +20,7 @@ from cordee.faces.cli import cordee as command
 from cordee.systems.data.node.read.tokens.source import TokenSource
 from cordee.systems.data.node.read.tokens.store import open_token_index
 from cordee.systems.data.pack._base import PackOptions
-from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.tokens import target as tokens_module
 from cordee.systems.data.pack.tokens.target import read_about
 from cordee.systems.data.pack.tokens.verify import verify_tokens

@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.read.opening import open_source
+from cordee.systems.data.node.read.sources import open_source
 from cordee.systems.data.pack.shards.index_only import index_shards
 
 # A name longer than a header holds, one that is not ASCII, and one with a folder.

@@ -8,8 +8,8 @@ import warnings
 import pytest
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.read.opening import open_source
 from cordee.systems.data.node.read.plain import PlainFolder
+from cordee.systems.data.node.read.sources import open_source
 from cordee.testing.data.shards import packed, samples_read
 
 TREES = {

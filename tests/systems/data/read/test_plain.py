@@ -7,14 +7,14 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.read import plain
-from cordee.systems.data.node.read.opening import open_source
 from cordee.systems.data.node.read.packed.source import PackedSource
 from cordee.systems.data.node.read.plain import PlainFolder
+from cordee.systems.data.node.read.sources import open_source
 from cordee.systems.data.node.read.tokens.index import write_token_index
 from cordee.systems.data.node.read.tokens.source import TokenSource
 from cordee.systems.data.pack._base import PackOptions
-from cordee.systems.data.pack.packing import pack as pack_shards
-from cordee.systems.data.pack.packing import plan_of
+from cordee.systems.data.pack.build import pack as pack_shards
+from cordee.systems.data.pack.build import plan_of
 
 
 def write(folder, files):

@@ -10,7 +10,7 @@ import pytest
 
 import cordee
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.systems.data.node.read.opening import open_source
+from cordee.systems.data.node.read.sources import open_source
 from cordee.systems.data.node.read.tokens.index import write_token_index
 from cordee.systems.data.node.read.tokens.source import TokenSource
 from cordee.systems.data.node.read.tokens.store import open_token_index

@@ -14,7 +14,7 @@ import pytest
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.index import open_index
 from cordee.systems.data.pack._base import PackOptions
-from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
@@ -28,7 +28,7 @@ KILLED = """
 import os, signal, sys
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.shards.index_only import index_shards
-from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.stores.s3 import S3Store
 
 write, names = S3Store.write, []

@@ -11,7 +11,7 @@ import pytest
 from cordee.core.errors import UsageError
 from cordee.job.profile import ClusterProfile
 from cordee.systems.data.stores import open_store
-from cordee.systems.data.survey.surveying import judge, survey
+from cordee.systems.data.survey.path_survey import judge, survey
 
 
 def test_objects_are_counted_and_their_formats_told(s3: str) -> None:

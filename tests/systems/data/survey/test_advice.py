@@ -14,10 +14,10 @@ from cordee.systems.data.survey.chunks import chunks_of
 from cordee.systems.data.survey.findings import findings_of
 from cordee.systems.data.survey.forecast import forecast, shards_of
 from cordee.systems.data.survey.model import Folder, SizeBin, Survey, SurveyedFormat
-from cordee.systems.data.survey.naming import quoted, shown
 from cordee.systems.data.survey.places import Rate, ReadingNode, StoragePlace
 from cordee.systems.data.survey.purge import DAY_S, purge_of
 from cordee.systems.data.survey.quota import Quota
+from cordee.systems.data.survey.shown_paths import quoted, shown
 
 GB = 1_000_000_000
 NOW_S = 1_800_000_000.0

@@ -12,7 +12,7 @@ import numpy
 import pytest
 
 from cordee.systems.data.survey.magic import FIRST_BYTES, format_of, holds_samples
-from cordee.systems.data.survey.surveying import survey
+from cordee.systems.data.survey.path_survey import survey
 
 
 def told(folder: Path) -> dict[str, tuple[int, str]]:

@@ -8,9 +8,9 @@ import pytest
 
 from cordee.job.profile import ClusterProfile
 from cordee.systems.data.survey import quota as asking
-from cordee.systems.data.survey.measuring import measure
 from cordee.systems.data.survey.places import machine_of
 from cordee.systems.data.survey.quota import Quota, quotas, read_quota
+from cordee.systems.data.survey.speed import measure
 
 
 def profile_of(tmp_path, **tier: object) -> ClusterProfile:

@@ -16,8 +16,8 @@ import pytest
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.survey import scan as scanning
 from cordee.systems.data.survey import worker
+from cordee.systems.data.survey.path_survey import last_survey, survey
 from cordee.systems.data.survey.scan import Scan
-from cordee.systems.data.survey.surveying import last_survey, survey
 from cordee.systems.data.survey.totals import SurveyState
 
 # A scan that writes its state down after every folder: something to kill.

@@ -10,9 +10,9 @@ from typing import Any, Optional
 
 from cordee import wire
 from cordee.control.identity import agent_file, alive_here, read_record
-from cordee.control.keeping import keeper_record, machine_nodes, start_keeper
+from cordee.control.keeper_start import keeper_record, machine_nodes, start_keeper
 from cordee.control.supervisor.allocation import Allocation
-from cordee.control.supervisor.disks.starting import MemoryHeart
+from cordee.control.supervisor.disks.startup import MemoryHeart
 from cordee.core.errors import CordeeError
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.plan import RunPlan

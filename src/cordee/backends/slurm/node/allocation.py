@@ -14,7 +14,7 @@ from cordee.backends.slurm.node.commands import job_record, patiently
 from cordee.backends.slurm.node.starters import Starters
 from cordee.control.identity import agent_file, alive_here, identity, on_this_host, read_record
 from cordee.control.supervisor.allocation import Allocation
-from cordee.control.supervisor.disks.starting import PipeHeart
+from cordee.control.supervisor.disks.startup import PipeHeart
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import expand_nodes
 from cordee.machine.processes import tree as processes

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from cordee.control.identity import agent_file, read_record
-from cordee.machine.processes.starting import DEAF_AT_FIRST, OUTLIVED, module_argv
+from cordee.machine.processes.module_command import DEAF_AT_FIRST, OUTLIVED, module_argv
 from cordee.runs.folder import RunFolder, say
 
 _FIRST_RETRY_S = 5.0

@@ -16,7 +16,7 @@ from cordee.control.agent.output import LastOutput
 from cordee.control.agent.ranks.binding import slot_of
 from cordee.control.agent.ranks.channels import RankChannels
 from cordee.control.agent.ranks.commands import RankCommands
-from cordee.control.agent.telemetry.reporting import Reporting
+from cordee.control.agent.telemetry.reporter import Reporting
 from cordee.control.agent.troubles import words_of
 from cordee.control.agent.uplink import Uplink
 from cordee.control.launch import Launch, make_launch

@@ -9,7 +9,7 @@ from typing import Callable, Mapping, Sequence
 
 from cordee.machine.gpus.model import Gpu, gpu_of
 from cordee.machine.gpus.presence import gpu_device_file, gpu_variables
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.machine.slots import SlotAllocator
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.plan import RunSampling, RunStep

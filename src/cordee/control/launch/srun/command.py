@@ -7,7 +7,7 @@ from typing import Mapping
 
 from cordee.control.world import AttemptWorld
 from cordee.core.hostlist import fold_nodes
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.runs.plan import RunStep
 
 # What srun would take for options of its own, were it to find them: they were meant for the agents' srun, or the job's.

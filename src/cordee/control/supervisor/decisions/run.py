@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Optional, Union
 
 from cordee.control.supervisor.decisions.attempt import Attempt
+from cordee.control.supervisor.decisions.early_end import EarlyEnd
 from cordee.control.supervisor.decisions.node_choice import ChosenNodes, NodePool
 from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
 from cordee.control.supervisor.decisions.restart import Failure, RestartCounter
-from cordee.control.supervisor.decisions.stopping import EarlyEnd
 from cordee.control.supervisor.decisions.trial import Trial, earlier
 from cordee.control.supervisor.decisions.vocabulary import (
     AgentLost,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, NamedTuple, Optional
 
 from cordee.control.supervisor.decisions.attempt import Attempt
+from cordee.control.supervisor.decisions.early_end import EarlyEnd
 from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome, Ended
 from cordee.control.supervisor.decisions.restart import Failure
-from cordee.control.supervisor.decisions.stopping import EarlyEnd
 from cordee.control.supervisor.decisions.vocabulary import (
     AgentLost,
     AskToStop,

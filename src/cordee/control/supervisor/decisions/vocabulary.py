@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Union
 
-from cordee.control.supervisor.beginning import Beginning
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome, Ended, SegmentOver
+from cordee.control.supervisor.start_checkpoint import Beginning
 from cordee.core.errors import WireError
 from cordee.runs.checkpoint import Checkpoint
 from cordee.wire import messages

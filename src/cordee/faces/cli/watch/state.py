@@ -13,7 +13,7 @@ from cordee.faces.cli.watch import heat
 from cordee.faces.cli.watch.output import OutputTail
 from cordee.faces.cli.watch.samples import NewestSamples
 from cordee.runs.folder import RunFolder
-from cordee.runs.following import JournalFollower
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.lookout import TELEMETRY_COST, WATCHED_PER_S, Lookout
 from cordee.runs.state import RunState
 from cordee.systems.score.views import Scores

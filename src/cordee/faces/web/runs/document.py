@@ -14,7 +14,7 @@ from cordee.core.web.findings import finding_line
 from cordee.faces.report.run_document import run_document
 from cordee.faces.web.runs.evidence import failure_line, finding_times, node_lines
 from cordee.faces.web.runs.logged import series_of
-from cordee.faces.web.runs.missing import missing_of
+from cordee.faces.web.runs.missing_data import missing_of
 from cordee.faces.web.runs.open_run import Reading
 from cordee.job.submit import step_of
 from cordee.runs.state import RunState

@@ -15,7 +15,7 @@ from cordee.core.findings import Finding
 from cordee.faces.web.answers.errors import ServerBusy
 from cordee.faces.web.runs.stamps import Stamps
 from cordee.runs.folder import RunFolder
-from cordee.runs.following import JournalFollower
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.state import RunState
 from cordee.telemetry.node.recording import all_ended, is_recording, read_recorders, recording_state
 from cordee.telemetry.store.placement import placement, placement_findings

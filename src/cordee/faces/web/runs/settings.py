@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cordee.core.secrets import masked_document
-from cordee.machine.opening import read_json
+from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder
 
 _SECRET = ("env",)  # values of variables may be secrets

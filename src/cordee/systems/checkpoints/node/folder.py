@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, BinaryIO, Callable, Optional, Union
 
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.runs.checkpoint import Checkpoint
 
 MANIFEST = "cordee.json"

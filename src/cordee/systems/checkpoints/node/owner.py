@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from cordee.core.errors import RunFolderError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.runs.checkpoint import BEAT_S, Checkpoint, CheckpointFinder
 from cordee.runs.folder import write_atomically
 from cordee.runs.plan import Checkpoints

@@ -17,7 +17,7 @@ from typing import Any, Iterator, Mapping, Optional, Union
 
 from cordee.core.errors import CheckpointError
 from cordee.runs.checkpoint import Checkpoint
-from cordee.systems.checkpoints.node import random_state, reading, timing
+from cordee.systems.checkpoints.node import dcp_reader, random_state, save_facts
 from cordee.systems.checkpoints.node.folder import MANIFEST, SCHEMA, read_manifest
 from cordee.systems.checkpoints.node.sums import crc32_of, verify, written_sums
 from cordee.systems.checkpoints.node.training_folder import CheckpointPlace
@@ -164,7 +164,7 @@ class Checkpointer:
         self._saved_at = time.monotonic()
         if rank == 0:
             self._place.remove_old(self._keep)
-        timing.tell(step, time.monotonic() - began, timing.written_bytes(target, rank))
+        save_facts.tell(step, time.monotonic() - began, save_facts.written_bytes(target, rank))
         return target
 
     def _state(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class Checkpointer:
     def _tell(self, failures: list[str], then: str) -> None:
         if _world()[0] == 0:
             for failure in failures:
-                timing.tell_damaged(failure + then)
+                save_facts.tell_damaged(failure + then)
 
     def _load(self, path: str) -> int:
         import torch
@@ -198,7 +198,7 @@ class Checkpointer:
         state = self._state()
         if state:
             with _no_remark():
-                reading.load(state, path)
+                dcp_reader.load(state, path)
             optimizer = self._optimizer if self._optimizer is not None else []
             set_state_dict(self._model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         rank, size = _world()

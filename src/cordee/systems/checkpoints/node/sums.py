@@ -6,7 +6,7 @@ import os
 import re
 import zlib
 
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.checkpoints.node.folder import read_manifest
 
 _BLOCK_BYTES = 4 << 20

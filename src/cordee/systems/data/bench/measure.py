@@ -23,7 +23,7 @@ from cordee.systems.data.bench.requests import Metadata, SampleRequests, look
 from cordee.systems.data.bench.rounds import CacheState, can_be_cold, play_rounds, sample_rate
 from cordee.systems.data.bench.settings import Settings
 from cordee.systems.data.node.read.limits import file_system, write_limits
-from cordee.systems.data.node.read.locating import located
+from cordee.systems.data.node.read.location import located
 from cordee.systems.data.node.read.order.permutation import shuffled
 from cordee.systems.data.node.shards.index import INDEX_NAME, open_index
 from cordee.systems.data.stores import is_remote

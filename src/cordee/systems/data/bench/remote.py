@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from cordee.core.errors import DataError
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 
 _END_S = 5.0
 

@@ -36,7 +36,7 @@ def place_of(given: str, cluster: str | None) -> str:
     """
     from cordee.job.cluster import load_cluster
     from cordee.systems.data.catalogue import locate
-    from cordee.systems.data.node.read.naming import data_variable
+    from cordee.systems.data.node.read.variables import data_variable
 
     if "://" in given or os.path.lexists(given) or os.path.lexists(f"{given}.idx"):
         return given

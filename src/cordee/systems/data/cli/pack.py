@@ -81,7 +81,7 @@ def command(source: str, to: str | None, target: str, cluster: str | None, as_js
     """
     source = place_of(source, cluster)
     if given["index_only"]:
-        from cordee.systems.data.cli.indexing import index_shards
+        from cordee.systems.data.cli.index import index_shards
 
         index_shards(
             source,
@@ -96,7 +96,7 @@ def command(source: str, to: str | None, target: str, cluster: str | None, as_js
         raise UsageError("where to pack to is missing", next="add --to PLACE")
     from cordee.systems.data.cli.progress import progress
     from cordee.systems.data.pack._base import PackOptions
-    from cordee.systems.data.pack.packing import pack, plan_of
+    from cordee.systems.data.pack.build import pack, plan_of
 
     origin_options = {key: given[key] for key in ("follow", "files_column", "label_column")}
     names = {key: given[key] for key in ("split", "labels", "shuffle", "include", "exclude")}

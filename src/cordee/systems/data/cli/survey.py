@@ -59,7 +59,7 @@ def command(
     """
     from cordee.core.draw.clean import clean
     from cordee.job.cluster import load_cluster
-    from cordee.systems.data.survey.surveying import judge, last_survey, survey
+    from cordee.systems.data.survey.path_survey import judge, last_survey, survey
     from cordee.systems.data.survey.text import lines_of
 
     profile = load_cluster(cluster_name(cluster))

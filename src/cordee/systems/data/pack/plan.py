@@ -9,7 +9,7 @@ from typing import Any
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.entries import Listing, Sample
-from cordee.systems.data.node.shards.grouping import choose, grouped, leave_out_litter
+from cordee.systems.data.node.shards.groups import choose, grouped, leave_out_litter
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.pack._base import PackPlan, SampleOrigin
 from cordee.systems.data.pack.origins.tables import rows_of

@@ -11,7 +11,7 @@ from pathlib import Path
 from isal.isal_zlib import crc32
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.shards.grouping import matches
+from cordee.systems.data.node.shards.groups import matches
 from cordee.systems.data.node.shards.index import ShardIndex
 from cordee.systems.data.node.shards.members import Damaged, TarMember, corrupt, members
 from cordee.systems.data.pack._base import CHUNK_BYTES, Tell

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO
 
 from cordee.core.errors import DataError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.data.stores._base import ObjectStore, Stored
 
 _PIECE_BYTES = 8 << 20

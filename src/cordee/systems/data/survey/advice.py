@@ -9,8 +9,8 @@ from typing import Any
 from cordee.core.units import format_size
 from cordee.systems.data.survey.forecast import packed_bytes, shards_of
 from cordee.systems.data.survey.model import Survey
-from cordee.systems.data.survey.naming import quoted
 from cordee.systems.data.survey.places import ReadingNode, StoragePlace
+from cordee.systems.data.survey.shown_paths import quoted
 
 # What centres ask for: up to about 10 GB in memory, up to about 100 GB on the node's own disk, else the shared file
 # system in large reads; and never so much memory that the training has none.

@@ -8,10 +8,10 @@ from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size
 from cordee.systems.data.survey.advice import many_small_files
 from cordee.systems.data.survey.model import Survey
-from cordee.systems.data.survey.naming import counted, quoted, shown
 from cordee.systems.data.survey.places import ReadingNode
 from cordee.systems.data.survey.purge import Purge, time_text
 from cordee.systems.data.survey.quota import Quota
+from cordee.systems.data.survey.shown_paths import counted, quoted, shown
 
 MANY_ENTRIES = 10_000
 _NEARLY = 0.9

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from cordee.job.profile import ClusterProfile, StorageTier
 from cordee.machine.limited import answers_within
 from cordee.machine.mounts import Mount, mount_of, read_mounts
-from cordee.systems.data.survey.measuring import measure
+from cordee.systems.data.survey.speed import measure
 
 Kind = Literal["memory", "node", "shared"]
 PROFILE, MEASURED, ASSUMED = "profile", "measured", "assumed"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from cordee.core.units import format_duration, format_size, utc_text
 from cordee.systems.data.survey.forecast import Epoch
-from cordee.systems.data.survey.naming import counted, shown
+from cordee.systems.data.survey.path_survey import JudgedSurvey
 from cordee.systems.data.survey.places import ASSUMED, MEASURED
 from cordee.systems.data.survey.purge import time_text
-from cordee.systems.data.survey.surveying import JudgedSurvey
+from cordee.systems.data.survey.shown_paths import counted, shown
 
 _STEPS = (4096, 65536, 1 << 20, 16 << 20, 256 << 20)
 _MOST_FORMATS = 6

@@ -26,7 +26,7 @@ def command(file: str, cluster: str | None, lenient: bool, engine: str | None, a
       cordee env check env.toml
       cordee env check env.toml --engine podman --json
     """
-    from cordee.systems.environments.checking import SCHEMA, check
+    from cordee.systems.environments.machine_check import SCHEMA, check
     from cordee.systems.environments.prepare import resolve_here, store_of
     from cordee.systems.environments.start import site_words
 

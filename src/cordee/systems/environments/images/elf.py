@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 
 # e_machine of ELF headers (elf.h), as OCI spells the architectures.
 _MACHINES = {0x03: "386", 0x28: "arm", 0x3E: "amd64", 0xB7: "arm64", 0x15: "ppc64le", 0x16: "s390x", 0xF3: "riscv64"}

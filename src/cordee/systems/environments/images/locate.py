@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cordee.core.words import nearest
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.environments.images.elf import architecture_of_folder, architecture_of_squashfs
 from cordee.systems.environments.images.enroot import enroot_config
 from cordee.systems.environments.images.errors import ImageError
@@ -87,7 +87,7 @@ def import_local(source: LocalPath, store: ImageStore, say: Callable[[str], None
         StoreError: the store is full or cannot be written.
     """
     # Not at once: an image that lies here is looked up in front of every task.
-    from cordee.systems.environments.images.importing import import_image
+    from cordee.systems.environments.images.image_import import import_image
 
     image = import_image(open_image(Path(source.path), tag=source.tag), store, origin=source.name, say=say)
     store.pin(source.name, image.digest)

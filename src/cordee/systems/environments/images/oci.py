@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cordee.machine.opening import parse_json
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.environments.images.errors import ImageError
 from cordee.systems.environments.images.layers.blobs import LayerStream, VerifiedReader, open_blob, read_all
 from cordee.systems.environments.images.sources import ArchiveSource, DownloadSource, ImageSource, LayoutFolder

@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.environments.images.errors import ImageError
 from cordee.systems.environments.images.layers.zstd import ZSTD_MAGIC
 

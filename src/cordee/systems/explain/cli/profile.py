@@ -180,7 +180,7 @@ def _own(folder: RunFolder, identifier: str) -> Path | None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    from cordee.machine.opening import parse_json, read_regular
+    from cordee.machine.foreign_files import parse_json, read_regular
 
     try:
         told = parse_json(read_regular(path, limit_bytes=_FILE_BYTES))

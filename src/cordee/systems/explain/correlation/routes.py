@@ -10,7 +10,7 @@ from pydantic import Field
 from cordee.core.errors import UsageError
 from cordee.core.web.models import Answer, Missing, Moment
 from cordee.systems.explain.correlation.views import correlations_of, curves_of
-from cordee.telemetry.shown.serving import serving
+from cordee.telemetry.shown.server_parts import serving
 
 router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])
 

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from cordee.core.web.models import Answer, Missing, Moment
 from cordee.systems.explain.flight.volumes import ASSUMED
-from cordee.telemetry.shown.computing import ComputedDocuments
-from cordee.telemetry.shown.serving import serving
+from cordee.telemetry.shown.computed_answers import ComputedDocuments
+from cordee.telemetry.shown.server_parts import serving
 
 router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])
 

@@ -16,8 +16,8 @@ from typing import Any
 from cordee.core.errors import CordeeError, UsageError
 from cordee.runs.folder import RunFolder
 from cordee.systems.explain.flight.analysis import Flight, analyse
+from cordee.systems.explain.flight.dump_file import DumpError, bounded_memory, load_dump
 from cordee.systems.explain.flight.files import find_dumps
-from cordee.systems.explain.flight.loading import DumpError, bounded_memory, load_dump
 from cordee.systems.explain.flight.rank_positions import add_places, mesh_of, state_of
 
 _NICE = 10

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import UsageError
-from cordee.machine.opening import parse_json, read_regular
+from cordee.machine.foreign_files import parse_json, read_regular
 from cordee.systems.explain.hang.stacks import StackFrame, main_stack, read_stacks
 
 _FILE_BYTES = 4 << 20

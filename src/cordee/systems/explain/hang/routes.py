@@ -10,7 +10,7 @@ from pydantic import Field
 from cordee.core.web.models import Answer, Moment
 from cordee.systems.explain.hang.evidence import read_hang
 from cordee.systems.explain.hang.views import HangView, hangs_document
-from cordee.telemetry.shown.serving import serving
+from cordee.telemetry.shown.server_parts import serving
 
 router = APIRouter(prefix="/api/runs/{run}/hangs", tags=["judged"])
 

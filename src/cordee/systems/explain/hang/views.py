@@ -12,7 +12,7 @@ from cordee.core.units import format_duration, utc_text
 from cordee.core.web.findings import finding_line
 from cordee.systems.explain.hang.evidence import Hang, hang_numbers, summary_of
 from cordee.systems.explain.hang.stacks import merged, own_line, shown_tree, tree_lines
-from cordee.systems.explain.hang.standing import ailing_nodes, alike, collectives
+from cordee.systems.explain.hang.stands import ailing_nodes, alike, collectives
 
 SCHEMA = "cordee.stacks/1"
 _MOST_HANGS, _MOST_CALLS, _MOST_ROWS, _MOST_NAMED = 50, 2000, 100, 64

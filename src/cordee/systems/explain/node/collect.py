@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Iterator, Optional
 
 from cordee.core.clock import unix_s
 from cordee.core.units import utc_text
-from cordee.machine.opening import read_regular, regular
+from cordee.machine.foreign_files import read_regular, regular
 from cordee.machine.processes.table import read_process
 from cordee.machine.processes.tree import kill_all
 from cordee.systems.explain.node.nccl_state import nccl_files

@@ -10,7 +10,7 @@ from cordee.control.agent.orders import Handlers
 from cordee.core.clock import unix_s
 from cordee.runs.plan import RunPlan
 from cordee.systems.explain.node.activity import RankActivity
-from cordee.systems.explain.node.gathering import Gathering
+from cordee.systems.explain.node.gather import Gathering
 from cordee.systems.explain.node.motion import RankMotion
 from cordee.systems.explain.node.pulses import SILENT_S, NodePulses, RankProcess, trainers
 from cordee.systems.explain.node.rank_times import RankTimes
@@ -58,7 +58,7 @@ class StandWatch(Companion):
 
     def attach(self, host: CompanionHost) -> Handlers:
         self._host = host
-        collectors = {Gather: "node.collect", ProfileRanks: "node.profile.measuring"}
+        collectors = {Gather: "node.collect", ProfileRanks: "node.profile.measurement"}
         made = {
             order: Gathering(f"cordee.systems.explain.{module}", self.plan, self.node, host, self._about)
             for order, module in collectors.items()

@@ -9,8 +9,8 @@ import subprocess
 from typing import Iterator, Optional, Sequence
 
 from cordee.machine import sysfs
+from cordee.machine.foreign_files import regular
 from cordee.machine.limited import answers_within
-from cordee.machine.opening import regular
 
 _RAS_BYTES, _TAIL_BYTES = 4 << 20, 128 << 10
 _MOST_FILES = 16

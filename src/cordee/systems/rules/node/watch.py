@@ -13,7 +13,7 @@ from cordee.control.supervisor.watchers import RunWatcher, WatchedRun
 from cordee.core.backends import backend_on_node
 from cordee.core.clock import monotonic
 from cordee.core.findings import Finding
-from cordee.runs.following import JournalFollower
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.lane import Lane
 from cordee.systems.rules.node.judge import MARK, MOST_PLACES, RuleJudge, RuleMatch, RulePlace, rule_findings
 from cordee.systems.rules.node.windows import MetricWindows

@@ -12,7 +12,7 @@ import sys
 from typing import Any, Iterator, Union
 
 from cordee.core.errors import CordeeError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
 from cordee.systems.scan.node.scanner import Scanner
 from cordee.systems.scan.node.verdict import FileVerdict

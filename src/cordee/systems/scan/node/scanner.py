@@ -11,8 +11,8 @@ import subprocess
 import time
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 
-from cordee.machine.opening import regular
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.foreign_files import regular
+from cordee.machine.processes.module_command import module_argv
 from cordee.systems.scan.node.verdict import FileVerdict, Sight
 from cordee.systems.scan.node.worker import LOOK, MESSAGE_BYTES, SECRETS
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from cordee.core.errors import DocumentError, UsageError
 from cordee.core.findings import Finding
-from cordee.machine.opening import read_json
+from cordee.machine.foreign_files import read_json
 from cordee.systems.score.baselines.observe import Observation, Quantity
 
 SCHEMA = "cordee.baseline/1"

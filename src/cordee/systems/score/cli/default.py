@@ -87,7 +87,7 @@ def command(folders: tuple[str, ...], against: str | None, workload: str, anyway
       cordee score recording --rules site-rules.toml --no-pages
       cordee score recording --against baseline.json
     """
-    from cordee.systems.score.cli.scoring import score_folders
+    from cordee.systems.score.cli.folders import score_folders
 
     if against is None:
         if workload or anyway:
@@ -99,7 +99,7 @@ def command(folders: tuple[str, ...], against: str | None, workload: str, anyway
             )
         score_folders(folders, **options)
         return
-    from cordee.systems.score.cli.judging import BaselineOption
+    from cordee.systems.score.cli.baseline_option import BaselineOption
 
     judging = BaselineOption(against, options["caps"], workload, anyway=anyway)
     score_folders(folders, against=judging, **options)

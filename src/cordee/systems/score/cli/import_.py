@@ -32,7 +32,7 @@ def command(format: str, files: tuple[Path, ...], output: Path, as_json: bool) -
       cordee score recording
     """
     from cordee.core.words import counted
-    from cordee.systems.score.exchange.importing import import_files
+    from cordee.systems.score.exchange.import_formats import import_files
 
     made = import_files(format, files, output)
     if as_json:

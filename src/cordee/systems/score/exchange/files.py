@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.errors import DocumentError, UsageError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 
 _GZIP = b"\x1f\x8b"
 _OTHERS = {

@@ -20,7 +20,7 @@ import cordee
 from cordee.core.errors import CordeeError, UsageError
 from cordee.machine.gpus.driver import driver_version
 from cordee.machine.machine import cpu_field
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.runs.folder import RunFolder
 from cordee.systems.score.result import UNKNOWN
 from cordee.systems.score.validation.judge import DOCUMENT, WorkloadJudgement, judge, read_document, write_document

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cordee.core.web.listening import listen, make_server, run
+from cordee.core.web.http_server import listen, make_server, run
 from cordee.core.web.tokens import Token, find_token
-from cordee.machine.opening import read_regular
+from cordee.machine.foreign_files import read_regular
 from cordee.systems.vetting.fleet.history import LARGEST_BYTES, history_files, node_fault, parse_vetting
 from cordee.systems.vetting.node.judge.history import day, file_name
 from cordee.systems.vetting.node.judge.record import write_file

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.units import parse_utc
-from cordee.machine.opening import read_regular
+from cordee.machine.foreign_files import read_regular
 from cordee.systems.vetting.node.judge.history import SCHEMA
 
 LARGEST_BYTES = 64_000_000

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.plan import RunMetrics
 from cordee.telemetry.node.blocklog import encode_facts

@@ -15,9 +15,9 @@ from typing import Optional
 from cordee.core.errors import CordeeError
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.blocklog import MOST_RANK_NAMES, BlockLogWriter, encode_facts
-from cordee.telemetry.node.record.ending import Followed
 from cordee.telemetry.node.record.gpus import Claim, GpuNews, GpuThread
 from cordee.telemetry.node.record.logged import ProcessChannel
+from cordee.telemetry.node.record.process_end import Followed
 from cordee.telemetry.node.record.roster import RecordingRoster, Registration
 from cordee.telemetry.node.record.sampling import RecordedSampler
 from cordee.telemetry.node.recording import RecordedRank, Recorder, read_recorder, recorder_numbers, write_recorder

@@ -14,10 +14,10 @@ from cordee.core.errors import CordeeError
 from cordee.machine.processes.tree import read_process
 from cordee.runs.folder import RunFolder, say
 from cordee.telemetry.node.record.detach import start_detached
-from cordee.telemetry.node.record.ending import Followed
 from cordee.telemetry.node.record.execute import execute, find_program
 from cordee.telemetry.node.record.names import default_names
 from cordee.telemetry.node.record.options import EXIT_OURS, RecordError, RecordOptions
+from cordee.telemetry.node.record.process_end import Followed
 from cordee.telemetry.node.record.recorded_process import RecordedProcess
 from cordee.telemetry.node.record.roster import RankTaken, RecordingRoster, Registration
 from cordee.telemetry.node.recording import (

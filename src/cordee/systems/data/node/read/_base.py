@@ -11,7 +11,7 @@ from cordee.systems.data.node.read.batches.columns import SampleTable
 if TYPE_CHECKING:
     import numpy
 
-    from cordee.systems.data.node.read.counting import ReadCounts
+    from cordee.systems.data.node.read.counters import ReadCounts
 
     Array = numpy.ndarray[Any, Any]
 

@@ -13,7 +13,7 @@ from cordee.systems.data.node.read._base import SampleSource
 from cordee.systems.data.node.read.batches.batches import Change, Work
 from cordee.systems.data.node.read.batches.collate import Collate, columns
 from cordee.systems.data.node.read.batches.decoding import Decode, decoder
-from cordee.systems.data.node.read.locating import located, short_name
+from cordee.systems.data.node.read.location import located, short_name
 from cordee.systems.data.node.read.loop import Dataset
 from cordee.systems.data.node.read.order.mixture import Mix
 from cordee.systems.data.node.read.order.position import DROP, SHORT
@@ -134,7 +134,7 @@ def _opened(what: What, samples_per_epoch: Optional[int], options: dict[str, Any
 
 
 def _open(place: str, options: dict[str, Any]) -> SampleSource:
-    from cordee.systems.data.node.read.opening import open_source
+    from cordee.systems.data.node.read.sources import open_source
 
     try:
         return open_source(place, **options)

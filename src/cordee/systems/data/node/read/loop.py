@@ -13,7 +13,7 @@ from cordee.systems.data.node.read._base import SampleSource
 from cordee.systems.data.node.read.batches.batches import BatchGrowth, Change, Work, blocks, in_line
 from cordee.systems.data.node.read.batches.collate import chained, to_numpy
 from cordee.systems.data.node.read.batches.prefetcher import BatchPrefetcher
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.deferred_close import ENDING
 from cordee.systems.data.node.read.limits import find_limit
 from cordee.systems.data.node.read.order.mixture import Mix

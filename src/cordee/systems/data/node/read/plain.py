@@ -11,13 +11,13 @@ import warnings
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from cordee.core.errors import DataError, UsageError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.data.node.read._base import Sample, SampleSource, Unread
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.shards.containers import advice, as_they_are, held
 from cordee.systems.data.node.shards.entries import Listing
 from cordee.systems.data.node.shards.folder import LINK, UNREADABLE, list_folder
-from cordee.systems.data.node.shards.grouping import Grouped, choose, grouped, leave_out_litter
+from cordee.systems.data.node.shards.groups import Grouped, choose, grouped, leave_out_litter
 
 if TYPE_CHECKING:
     import numpy

@@ -10,7 +10,7 @@ from typing import Optional, Sequence
 
 from cordee.client.log import log
 from cordee.client.rank import tell_fact
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.wire.facts import DataPositionFact
 
 EVERY_S = 1.0

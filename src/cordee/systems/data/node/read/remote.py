@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 
 from cordee.core.errors import DataError, UsageError
 from cordee.core.units import parse_duration
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.packed.check import check_shard
 from cordee.systems.data.node.read.store_access import anonymous, http_allowed
 from cordee.systems.data.node.shards.index import INDEX_NAME, ShardIndex

@@ -14,7 +14,7 @@ from cordee.core.errors import CordeeError, CorruptDataError, DataError, UsageEr
 from cordee.systems.data.node.read._base import SampleSource
 from cordee.systems.data.node.read.batches.batches import Change, Ordering, RawBatch, Work, blocks, in_line
 from cordee.systems.data.node.read.batches.collate import to_torch
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.order.position import EpochCut, RankShares
 from cordee.systems.data.node.read.progress import summed
 
@@ -32,7 +32,7 @@ _OURS = (
 _PRELOADED = [
     "torch.utils.data",
     "numpy",
-    "cordee.systems.data.node.read.opening",
+    "cordee.systems.data.node.read.sources",
     "cordee.systems.data.node.read.torch_sets",
 ]
 

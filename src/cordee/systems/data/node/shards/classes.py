@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, List, Tuple
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.shards.naming import Folders
+from cordee.systems.data.node.shards.sample_names import Folders
 
 _SPLITS = {"train", "training", "val", "valid", "validation", "eval", "test", "testing", "dev"}
 _MEDIA = set(

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Protocol, Sequence, Union
 
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 
 if TYPE_CHECKING:
     import numpy

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import DataError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 
 if TYPE_CHECKING:
     pass

@@ -10,7 +10,7 @@ from typing import Any
 
 from cordee.core.errors import DataError
 from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
-from cordee.systems.data.node.shards.grouping import in_order
+from cordee.systems.data.node.shards.groups import in_order
 from cordee.systems.data.pack._base import SampleOrigin
 from cordee.systems.data.pack.origins.array_files import LABELS, ArrayFile, open_arrays
 from cordee.systems.data.pack.origins.rows import fields_of

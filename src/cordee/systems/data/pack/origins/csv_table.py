@@ -12,8 +12,8 @@ from typing import Any
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 from cordee.systems.data.node.shards.folder import UNREADABLE
-from cordee.systems.data.node.shards.grouping import in_order
-from cordee.systems.data.node.shards.naming import by_folder, choose_split, key_and_field
+from cordee.systems.data.node.shards.groups import in_order
+from cordee.systems.data.node.shards.sample_names import by_folder, choose_split, key_and_field
 from cordee.systems.data.pack._base import SampleOrigin
 from cordee.systems.data.pack.origins.rows import numbered
 

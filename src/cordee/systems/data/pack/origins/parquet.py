@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from cordee.core.errors import CorruptDataError, UsageError
 from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
-from cordee.systems.data.node.shards.grouping import in_order
+from cordee.systems.data.node.shards.groups import in_order
 from cordee.systems.data.pack._base import SampleOrigin
 from cordee.systems.data.pack.origins.parquet_columns import ParquetColumns
 from cordee.systems.data.pack.origins.rows import numbered

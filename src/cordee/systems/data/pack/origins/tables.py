@@ -17,7 +17,7 @@ from cordee.systems.data.node.shards.containers import (
     splits_among,
 )
 from cordee.systems.data.node.shards.entries import Listing
-from cordee.systems.data.node.shards.grouping import NOT_ASKED_FOR, chosen
+from cordee.systems.data.node.shards.groups import NOT_ASKED_FOR, chosen
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.pack._base import SampleOrigin
 from cordee.systems.data.pack.origins.parquet import ParquetOrigin

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
-from cordee.systems.data.node.shards.grouping import in_order
+from cordee.systems.data.node.shards.groups import in_order
 from cordee.systems.data.pack._base import SampleOrigin
 from cordee.systems.data.pack.origins.rows import fields_of, key_of
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from isal.isal_zlib import crc32
 
 from cordee.core.errors import DataError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.data.node.shards.members import Damaged
 from cordee.systems.data.pack._base import CHUNK_BYTES
 

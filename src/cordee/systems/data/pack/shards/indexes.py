@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from cordee.core.errors import UsageError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.data.node.shards.index import INDEX_NAME, MAGIC, ShardIndex, open_index
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.data.node.shards.entries import PackedEntry, Sample
 from cordee.systems.data.pack._base import CHUNK_BYTES, Unreadable
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cordee.systems.environments.images.importing import import_image
+from cordee.systems.environments.images.image_import import import_image
 from cordee.systems.environments.images.reference import RegistryReference
 from cordee.systems.environments.images.registry.client import RegistryQuestion, ask
 from cordee.systems.environments.images.store.image_store import ImageStore

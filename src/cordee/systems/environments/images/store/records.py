@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.units import utc_text
-from cordee.machine.opening import read_json, regular
+from cordee.machine.foreign_files import read_json, regular
 from cordee.systems.environments.images.errors import ImageError
 from cordee.systems.environments.node.document import ImageConfig
 

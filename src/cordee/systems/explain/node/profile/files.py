@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from cordee.core.errors import RunFolderError
-from cordee.machine.opening import open_folder
+from cordee.machine.foreign_files import open_folder
 from cordee.runs.folder import RunFolder, write_atomically
 
 _NAME = re.compile(r"rank-(\d{1,7})\.(json|speedscope\.json|perf\.txt|pftrace)\.gz")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple
 
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.explain.node.profile.rank_profile import READY, TRACING, RankProfile, compressed
 
 _PERF_HZ = 99

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Any, Iterator, Optional
 
-from cordee.machine.opening import parse_json, read_regular, regular
+from cordee.machine.foreign_files import parse_json, read_regular, regular
 from cordee.machine.processes.table import read_process
 from cordee.systems.explain.node.profile.rank_profile import READY, TRACING, RankProfile, compressed
 from cordee.wire.pulse import ARMED, NOT_TRACED, SUFFIX, TRACE, TRACED, TRACED_WHOLE, PulseReader, TraceOrder

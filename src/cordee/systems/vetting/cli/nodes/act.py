@@ -16,7 +16,7 @@ from cordee.job.terminal.options import duration, json_option
 from cordee.systems.vetting.cli.nodes.options import history_options
 
 if TYPE_CHECKING:
-    from cordee.systems.vetting.fleet.acting import Acting, Round
+    from cordee.systems.vetting.fleet.rounds import Acting, Round
 
 
 @click.command("act")
@@ -44,8 +44,8 @@ def act_command(
       cordee nodes act --yes
       cordee nodes act --yes --watch --interval 60s
     """
-    from cordee.systems.vetting.fleet.acting import Acting, cluster_name
     from cordee.systems.vetting.fleet.history_location import history_place
+    from cordee.systems.vetting.fleet.rounds import Acting, cluster_name
     from cordee.systems.vetting.protocol.site import vetting_profile
 
     pause_s = duration(interval, "--interval")

@@ -32,7 +32,7 @@ def run_checks(request: dict[str, Any]) -> list[dict[str, Any]]:
     Raises:
         UsageError: the request is wrong (a mistyped check or parameter); nothing was run.
     """
-    from cordee.systems.vetting.node.checks.running import run
+    from cordee.systems.vetting.node.checks.check_processes import run
 
     return run(request)
 

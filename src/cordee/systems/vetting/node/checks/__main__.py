@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from cordee.core.errors import CordeeError, UsageError
-from cordee.systems.vetting.node.checks.running import run
+from cordee.systems.vetting.node.checks.check_processes import run
 
 
 def main() -> int:

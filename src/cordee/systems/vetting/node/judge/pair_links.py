@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any, NamedTuple
 
 from cordee.core.units import format_size
-from cordee.systems.vetting.node.judge.matching import Pair
+from cordee.systems.vetting.node.judge.matches import Pair
 from cordee.systems.vetting.node.judge.pairs import Measurement, PairTest
 
 # A link has recurred when the pair was slow at its first meeting and whenever it met again, this often at least.

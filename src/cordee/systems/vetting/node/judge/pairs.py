@@ -14,7 +14,7 @@ from typing import Any, Iterable, NamedTuple, Optional
 
 from cordee.core.network import leaf_of, members_of
 from cordee.core.stats import quantile
-from cordee.systems.vetting.node.judge.matching import (
+from cordee.systems.vetting.node.judge.matches import (
     Pair,
     pairs_across,
     pairs_within,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from cordee.core.units import natural
 from cordee.systems.vetting.node.checks import unknown_result
 from cordee.systems.vetting.node.checks._base import STATUSES
-from cordee.systems.vetting.node.judge import wording
+from cordee.systems.vetting.node.judge import sentences
 from cordee.systems.vetting.node.judge.peers import Sheets, compare
 from cordee.systems.vetting.node.judge.rules import match
 from cordee.systems.vetting.node.judge.unknowns import BUSY, RAN, busy_nodes, find_unavailable, is_silent
@@ -81,7 +81,7 @@ def decide(
     return {
         "verdict": outcome,
         "exclude": [node["node"] for node in standing.excluded],
-        "reason": wording.reason(outcome, aborts, standing.excluded, nodes, unavailable, links),
+        "reason": sentences.reason(outcome, aborts, standing.excluded, nodes, unavailable, links),
         "nodes": nodes,
         "unavailable": unavailable,
         "confused": confused,
@@ -130,18 +130,18 @@ def _aborts(
     total, excluded = len(standing.nodes), len(standing.excluded)
     reasons = []
     if _too_many(standing.silent, standing.nodes, ratio):
-        reasons.append(wording.many_silent(standing.silent, total))
-    reasons += [wording.untested(entry, total) for entry in unavailable if entry["abort"]]
-    reasons += [wording.confusion(entry) for entry in confused if entry.get("abort")]
+        reasons.append(sentences.many_silent(standing.silent, total))
+    reasons += [sentences.untested(entry, total) for entry in unavailable if entry["abort"]]
+    reasons += [sentences.confusion(entry) for entry in confused if entry.get("abort")]
     if _too_many(standing.idle, standing.nodes, ratio) and not reasons:
-        reasons.append(wording.nothing_ran(standing.idle, total))
+        reasons.append(sentences.nothing_ran(standing.idle, total))
     left = total - excluded
     if left == 0:
-        reasons.append(wording.none_left(standing.excluded))
+        reasons.append(sentences.none_left(standing.excluded))
     elif min_nodes is not None and left < min_nodes:
-        reasons.append(wording.too_few(left, min_nodes, standing.excluded))
+        reasons.append(sentences.too_few(left, min_nodes, standing.excluded))
     elif min_nodes is None and excluded > _MOST_EXCLUDED_RATIO * total:
-        reasons.append(wording.most_excluded(standing.excluded, total))
+        reasons.append(sentences.most_excluded(standing.excluded, total))
     return reasons
 
 

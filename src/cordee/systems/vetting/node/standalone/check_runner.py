@@ -10,7 +10,7 @@ from typing import Callable, Optional
 
 from cordee import wire
 from cordee.core.errors import CordeeError
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.machine.tasks.task import STDERR, Task, TaskExit, TaskRunner
 from cordee.runs.folder import say

@@ -9,7 +9,7 @@ from cordee.machine.gpus.amd import AmdSource
 from cordee.machine.gpus.model import Gpu, GpusUnreadable
 from cordee.telemetry.node.samplers._base import FIRST, NAN
 from cordee.telemetry.node.samplers.gpu._base import GpuMetricSource, Roots, SourceUnavailable, chosen
-from cordee.telemetry.node.samplers.gpu._sharing import Sharing
+from cordee.telemetry.node.samplers.gpu._users import Sharing
 
 _COARSE = "amdsmi has no counters of it"
 _SLOW_S = 10.0

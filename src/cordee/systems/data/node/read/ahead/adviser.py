@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Iterable
 
 from cordee.core.errors import DataError
 from cordee.systems.data.node.read.ahead.read_ahead import ReadAhead, merged
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.packed.files import Files
 from cordee.systems.data.node.read.packed.layout import PackedLayout
 

@@ -8,7 +8,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Callable, Optional
 
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 
 ReadStretch = Callable[[int, int, int], bytes]
 _Waiting = tuple["Future[bytes]", int, int, int]

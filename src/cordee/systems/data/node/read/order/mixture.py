@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence
 
 from cordee.core.errors import UsageError
 from cordee.systems.data.node.read._base import Sample, Samples, SampleSource, Unread
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.order.permutation import mixed, shuffled
 from cordee.systems.data.node.read.order.position import SampleOrder
 from cordee.systems.data.node.read.progress import summed

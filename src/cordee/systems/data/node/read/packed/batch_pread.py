@@ -20,7 +20,7 @@ from itertools import repeat
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, Union
 
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.deferred_close import ENDING
 
 if TYPE_CHECKING:

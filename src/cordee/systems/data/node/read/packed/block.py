@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from cordee.systems.data.node.read._base import Samples
 from cordee.systems.data.node.read.batches.columns import SampleTable
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.packed.batch_pread import ManyReads, PendingRead
 from cordee.systems.data.node.read.packed.files import Files
 from cordee.systems.data.node.read.packed.layout import PackedLayout, SampleBlock, assembled

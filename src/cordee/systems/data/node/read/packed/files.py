@@ -10,8 +10,8 @@ from functools import partial
 from typing import Iterable, Optional
 
 from cordee.core.errors import DataError
-from cordee.machine.opening import regular
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.machine.foreign_files import regular
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.packed.check import check_shard
 from cordee.systems.data.node.shards.index import ShardIndex
 

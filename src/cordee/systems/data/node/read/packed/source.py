@@ -20,7 +20,7 @@ from cordee.systems.data.node.read.ahead.read_ahead import ReadAhead
 from cordee.systems.data.node.read.ahead.threads import Threads
 from cordee.systems.data.node.read.batches.columns import SampleTable
 from cordee.systems.data.node.read.batches.memory import keep_freed_memory
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.deferred_close import ENDING, close_elsewhere
 from cordee.systems.data.node.read.order.ranks import usable_threads
 from cordee.systems.data.node.read.packed.batch_pread import ManyReads

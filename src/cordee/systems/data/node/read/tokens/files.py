@@ -9,10 +9,10 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Union
 
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.data.node.read.ahead.fetcher import OBJECTS
 from cordee.systems.data.node.read.ahead.threads import Threads
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.deferred_close import ENDING, close_elsewhere
 from cordee.systems.data.node.read.packed.files import read_whole
 from cordee.systems.data.node.read.tokens.index import TokenIndex

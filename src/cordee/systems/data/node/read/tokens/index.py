@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Iterable, Iterator, NoReturn, Optional, Union
 
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 
 if TYPE_CHECKING:
     import numpy

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from cordee.core.errors import DataError
 from cordee.systems.data.node.read._base import Sample, SampleSource
-from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.tokens.files import TokenFile, TokenObject, open_tokens
 from cordee.systems.data.node.read.tokens.index import Path, raw_token_index
 from cordee.systems.data.node.read.tokens.store import open_token_index

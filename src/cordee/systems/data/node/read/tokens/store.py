@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.data.node.read.remote import ObjectMissing, Objects, local_copy
 from cordee.systems.data.node.read.tokens.index import (
     Path,

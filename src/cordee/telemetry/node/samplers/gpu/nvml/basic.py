@@ -7,7 +7,7 @@ from typing import Any, Optional, Sequence, Union
 
 from cordee.telemetry.node.samplers._base import NAN
 from cordee.telemetry.node.samplers.gpu._base import GpuMetricSource, Roots, SourceUnavailable
-from cordee.telemetry.node.samplers.gpu._sharing import Sharing
+from cordee.telemetry.node.samplers.gpu._users import Sharing
 from cordee.telemetry.node.samplers.gpu.nvml.devices import SampledDevice, find_again, select
 from cordee.telemetry.node.samplers.gpu.nvml.library import LIBRARY, Nvml
 from cordee.telemetry.node.samplers.gpu.nvml.values import Values

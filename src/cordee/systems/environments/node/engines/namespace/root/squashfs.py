@@ -7,7 +7,7 @@ import os
 import stat
 import struct
 
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.environments.node.engines.namespace import kernel
 from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 

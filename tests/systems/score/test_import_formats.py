@@ -11,7 +11,7 @@ import pytest
 from cordee.core.errors import CordeeError, DocumentError, UsageError
 from cordee.runs.folder import RunFolder
 from cordee.systems.score.exchange import jobreport
-from cordee.systems.score.exchange.importing import import_files
+from cordee.systems.score.exchange.import_formats import import_files
 from cordee.systems.score.exchange.write import onto_grid
 from cordee.systems.score.load import load
 from cordee.systems.score.score import score

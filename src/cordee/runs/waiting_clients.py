@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
-from cordee.machine.opening import regular_below
+from cordee.machine.foreign_files import regular_below
 
 # Its folder opened, and the file.
 JOIN_COST = 2.0

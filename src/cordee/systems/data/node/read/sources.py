@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from cordee.core.errors import DataError
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 from cordee.systems.data.node.read._base import SampleSource
 from cordee.systems.data.node.read.packed.source import PackedSource
 from cordee.systems.data.node.read.plain import PlainFolder

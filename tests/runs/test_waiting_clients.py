@@ -8,7 +8,7 @@ import pytest
 
 from cordee.runs.budget import TOGETHER_PER_S, SharedBudget
 from cordee.runs.folder import RunFolder
-from cordee.runs.waiting import JOIN_COST, WaitingClients
+from cordee.runs.waiting_clients import JOIN_COST, WaitingClients
 from cordee.testing.operations import counted
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cordee.core.errors import RunFolderError
-from cordee.machine.opening import open_folder, read_json, read_regular, regular, regular_below
+from cordee.machine.foreign_files import open_folder, read_json, read_regular, regular, regular_below
 from cordee.runs.folder import write_atomically
 
 

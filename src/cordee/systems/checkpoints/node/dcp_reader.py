@@ -8,7 +8,7 @@ import pickle
 import sys
 from typing import Any, BinaryIO, Iterator
 
-from cordee.machine.opening import regular
+from cordee.machine.foreign_files import regular
 
 _METADATA = ".metadata"
 _DESCRIPTION = "torch.distributed.checkpoint.metadata"

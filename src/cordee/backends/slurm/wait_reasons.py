@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cordee.backends.reasons.clauses import Rule, filled, note, setting
 from cordee.backends.reasons.meaning import Meaning, Reasons, expected_start, not_known_to_the_scheduler
 from cordee.backends.reasons.situation import Situation
-from cordee.backends.reasons.wording import Rule, filled, note, setting
 from cordee.backends.slurm.details import DETAILED, described, limit_reached, told
 from cordee.backends.slurm.limits import explain, read_limit
 from cordee.backends.slurm.reasons import STATES

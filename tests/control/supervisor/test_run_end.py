@@ -11,9 +11,9 @@ from cordee.control.supervisor import closing_findings as remarks
 from cordee.control.supervisor.decisions.chain import Chain
 from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
 from cordee.control.supervisor.disks.lanes import Lanes
-from cordee.control.supervisor.ending import Ending, LedSegment
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.supervisor.parts import Parts
+from cordee.control.supervisor.run_end import Ending, LedSegment
 from cordee.core.errors import OwnershipError
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal

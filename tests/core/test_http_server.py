@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from cordee.core.web import listening
-from cordee.core.web.listening import Waiting, listen, make_server
+from cordee.core.web import http_server
+from cordee.core.web.http_server import Waiting, listen, make_server
 
 PATIENCE_S = 30.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -136,7 +136,7 @@ def test_those_who_hold_the_most_lose_theirs_first_by_user_here_and_by_address_e
 ) -> None:
     users = dict.fromkeys(range(1, 4), 1000)
     monkeypatch.setattr(
-        listening, "socket_owners", lambda wanted: {ends: users.get(ends[0][1], 5000) for ends in wanted}
+        http_server, "socket_owners", lambda wanted: {ends: users.get(ends[0][1], 5000) for ends in wanted}
     )
     here = ("127.0.0.1", 8090)
     waiting = Waiting(40)
@@ -155,7 +155,7 @@ def test_those_who_hold_the_most_lose_theirs_first_by_user_here_and_by_address_e
 HANGING = """
 import sys, time
 import anyio.to_thread
-from cordee.core.web.listening import listen, make_server, run
+from cordee.core.web.http_server import listen, make_server, run
 async def app(scope, receive, send):
     if scope["type"] == "http":
         print("asked", flush=True)

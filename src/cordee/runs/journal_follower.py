@@ -7,7 +7,7 @@ import os
 from contextlib import ExitStack
 from typing import IO, Any, Iterator, Mapping, Optional
 
-from cordee.machine.opening import open_folder, regular_in
+from cordee.machine.foreign_files import open_folder, regular_in
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import MOST_BYTES, in_order, parse_lines, place, read_journal
 from cordee.runs.state import Replay, RunState

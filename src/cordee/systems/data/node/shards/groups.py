@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Dict, Iterable, List, NamedTuple, Sequence
 
-from cordee.systems.data.node.shards import naming
+from cordee.systems.data.node.shards import sample_names
 from cordee.systems.data.node.shards.classes import folder_classes
 from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 
@@ -38,15 +38,15 @@ def grouped(listing: Listing, split: str = "auto", labels: str = "auto") -> Grou
     """
     if listing.samples is not None:
         return _of_rows(listing, labels)
-    folders = naming.by_folder(listing.entries)
-    chosen = naming.choose_split(folders) if split == "auto" else split
+    folders = sample_names.by_folder(listing.entries)
+    chosen = sample_names.choose_split(folders) if split == "auto" else split
     classes, class_of_folder, notes = ([], {}, []) if labels == "none" else folder_classes(folders, labels == "folders")
-    samples = list(naming.samples(folders, chosen == "first", class_of_folder))
+    samples = list(sample_names.samples(folders, chosen == "first", class_of_folder))
     if split == "auto" and chosen == "last":
         notes.append(
             "names hold many dots: what follows the last one is the field; --split first does as WebDataset does"
         )
-    if beside := naming.beside_others(samples):
+    if beside := sample_names.beside_others(samples):
         shown = ", ".join(name.decode("utf-8", "backslashreplace") for name in beside[:_FEW])
         more = ", ..." if len(beside) > _FEW else ""
         notes.append(
@@ -62,7 +62,7 @@ def _of_rows(listing: Listing, labels: str) -> Grouped:
     if labels == "none" or any(sample.label is not None for sample in samples):
         return Grouped(samples, list(listing.classes), [], True)
     files = {entry.name: entry for sample in samples for entry in sample.entries}
-    classes, numbers, notes = folder_classes(naming.by_folder(files.values()), force=labels == "folders")
+    classes, numbers, notes = folder_classes(sample_names.by_folder(files.values()), force=labels == "folders")
     if classes:
         samples = [sample._replace(label=numbers.get(sample.key[: sample.key.find(b"/")])) for sample in samples]
     return Grouped(samples, classes, notes, True)

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cordee.core.web import listening
-from cordee.core.web.listening import REQUEST_S, listen
+from cordee.core.web import http_server
+from cordee.core.web.http_server import REQUEST_S, listen
 
 if TYPE_CHECKING:
     import uvicorn
@@ -23,7 +23,7 @@ def serve(app: Guard, listener: socket.socket, ready: Callable[[], None]) -> Non
     Args:
         ready: called once requests are taken.
     """
-    listening.run(make_server(app, ready), listener)
+    http_server.run(make_server(app, ready), listener)
 
 
 def make_server(app: Guard, ready: Callable[[], None], request_s: float = REQUEST_S) -> uvicorn.Server:
@@ -32,4 +32,4 @@ def make_server(app: Guard, ready: Callable[[], None], request_s: float = REQUES
     Args:
         request_s: how long a connection may take for its first request.
     """
-    return listening.make_server(app, ready, app.close, app.peers, request_s)
+    return http_server.make_server(app, ready, app.close, app.peers, request_s)

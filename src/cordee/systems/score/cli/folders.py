@@ -12,7 +12,7 @@ from cordee.core.errors import RunFolderError
 from cordee.core.terminal.output import print_json
 
 if TYPE_CHECKING:
-    from cordee.systems.score.cli.judging import BaselineOption
+    from cordee.systems.score.cli.baseline_option import BaselineOption
     from cordee.systems.score.result import Saturation
     from cordee.systems.score.trace.model import ScoreTrace
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional, Union
 
 from cordee.control.agent.companions import CompanionHost
 from cordee.core.clock import monotonic
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.machine.tasks.task import STDOUT, Task, TaskExit
 from cordee.runs.plan import RunPlan
 from cordee.systems.explain.node.parts import PartReader

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 
 from .test_layers import MODULES, interpreters
 

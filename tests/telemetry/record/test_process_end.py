@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cordee.machine.processes.tree import read_process
-from cordee.telemetry.node.record.ending import Followed, ProcessEnding
+from cordee.telemetry.node.record.process_end import Followed, ProcessEnding
 
 WAIT = "import sys, os; sys.stdin.read(); "
 

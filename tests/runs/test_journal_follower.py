@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-import cordee.runs.following as following
+import cordee.runs.journal_follower as following
 from cordee.core.errors import RunFolderError
 from cordee.runs.folder import RunFolder
-from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter, read_journal
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.state import replay
 
 ENDED = {"state": "finished", "exit_code": 0, "reason": "finished", "text": ""}

@@ -9,11 +9,11 @@ from typing import Any
 
 from cordee.control.identity import living_record
 from cordee.control.pinned import module_of
-from cordee.control.supervisor.disks.starting import SUPERVISOR
+from cordee.control.supervisor.disks.startup import SUPERVISOR
 from cordee.control.supervisor.ownership import Ownership
 from cordee.machine.node_folder import IN_USE, folders_of, remove_folder
 from cordee.machine.processes import tree as processes
-from cordee.machine.processes.starting import module_argv
+from cordee.machine.processes.module_command import module_argv
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan
 

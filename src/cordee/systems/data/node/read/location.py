@@ -7,7 +7,7 @@ import re
 from typing import Union
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.read.naming import data_variable
+from cordee.systems.data.node.read.variables import data_variable
 
 Path = Union[str, "os.PathLike[str]"]
 _PREFIX = data_variable("")
