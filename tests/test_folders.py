@@ -44,7 +44,22 @@ PRIVATE_NAMES = {"place": "layout, location, folder"}
 
 # What somebody does is no name; these are nouns of the field, or calls that users know.
 GERUNDS = frozenset(
-    "accounting binding decoding listing loading meaning packing pairing recording sampling scraping stopping tracing training".split()
+    [
+        "accounting",
+        "binding",
+        "decoding",
+        "listing",
+        "loading",
+        "meaning",
+        "packing",
+        "pairing",
+        "recording",
+        "sampling",
+        "scraping",
+        "stopping",
+        "tracing",
+        "training",
+    ]
 )
 
 

@@ -280,12 +280,12 @@ class TestFaults:
         )
         assert wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 2, 60)
         assert running(job)
-        before = slurm._processes("n3")
+        before = slurm.processes_of("n3")
         slurm.kill_node("n3")
         assert [
             pid for pid in before if Path(f"/proc/{pid}").exists() and processes.read_process(pid).state != "Z"
         ] == []
-        assert slurm._processes("n2")
+        assert slurm.processes_of("n2")
         assert "n3" not in slurm.living()
         assert wait_until(lambda: "NOT_RESPONDING" in slurm.states()["n3"], 90)
         slurm.start_node("n3")
@@ -296,10 +296,10 @@ class TestFaults:
         job = submit("-N1", "-w", "n2", script=f"touch {started}; sleep 1000")
         assert wait_until(lambda: started.exists() and running(job), 60)
         slurm.kill_slurmd("n2")
-        left = slurm._processes("n2")
+        left = slurm.processes_of("n2")
         assert len(left) >= 2
         slurm.start_node("n2")
-        assert left <= slurm._processes("n2")
+        assert left <= slurm.processes_of("n2")
         assert running(job)
 
     def test_a_drained_node_takes_no_jobs_until_it_is_resumed(self, slurm):

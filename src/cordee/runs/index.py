@@ -69,7 +69,7 @@ def kept_of_runs(
     """Return what is made of every run in `parent`, the oldest first; made again only where its journal has changed.
 
     Args:
-        cache: the name of the file in `parent` where it is kept.
+        cache: the file where it is kept; a name is one in `parent`.
         schema: of that file.
         make: makes it of a run's folder.
         may_be_kept: whether something that was made, or read, is whole.

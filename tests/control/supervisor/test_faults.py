@@ -148,7 +148,7 @@ print("counted to 200")
 def test_a_full_disk_in_mid_run_loses_no_event(job, tmp_path):
     small = tmp_path / "small"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(small)], check=True)
     try:
         with LocalRun(job(QUIET, run="python train.py 200 0.02"), small / "runs", vet__min_disk=1) as run:
             run.wait_training()

@@ -82,7 +82,7 @@ def ask(connection: http.client.HTTPConnection, path: str, **headers: str) -> tu
 
 def filled(route: str, **values: str) -> str:
     """Return a route's path with its parameters filled in."""
-    given = {"run": "x", "node": "x", "rank": "0", "name:path": "x", "name": "x", **values}
+    given = {"run": "x", "node": "x", "rank": "0", "number": "1", "name:path": "x", "name": "x", **values}
     for name, value in given.items():
         route = route.replace(f"{{{name}}}", value)
     assert "{" not in route, f"this test has no value for a parameter of {route}"

@@ -70,7 +70,7 @@ def test_a_run_that_has_not_changed_is_not_read_again(tmp_path, make_run, builti
 def test_a_damaged_cache_is_made_anew(tmp_path, make_run, builtin, damage):
     for number in range(1, 4):
         make_run(number, ("hardware-xid", ["n1"]))
-    (tmp_path / "runs" / run_findings.KEPT).write_text(damage)
+    run_findings.kept_file(tmp_path / "runs").write_text(damage)
     assert len(again(tmp_path, builtin)) == 1
 
 

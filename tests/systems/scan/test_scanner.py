@@ -362,3 +362,53 @@ def test_memory_of_those_that_look_is_bounded():
         pid = scanner._idle[0].process.pid
         assert resource.prlimit(pid, resource.RLIMIT_AS)[0] == 2 << 30
         assert resource.prlimit(pid, resource.RLIMIT_FSIZE)[0] == 0
+
+
+@pytest.mark.parametrize("number", [b"F1.5\r\n0", b"F 1.5 \n0", b"F1_0\n0"])
+def test_numbers_that_only_the_older_machine_reads_hide_nothing(look, number):
+    assert look(number + b"cposix\nsystem\n(S'x'\ntR.").verdict == "block"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "%TAG !e! tag:yaml.org,2002:python/object/\n---\na: !e!apply:os.system [x]\n",
+        "a: !<tag:yaml.org,2002:python/object/apply:os.system> [x]\n",
+        "a: !!python%2fobject%2fapply:os.system [x]\n",
+        "a: !!pyth%6fn/object/apply:os.system [x]\n",
+    ],
+)
+def test_yaml_that_makes_objects_is_blocked_however_it_is_spelt(look, text):
+    assert look(text.encode()).verdict == "block"
+    assert look(text.encode("utf-16")).verdict == "block"
+
+
+def test_templates_configurations_and_packages_that_run_things_are_seen(look):
+    assert look(b"{{ cycler|attr('__init__') }}").verdict == "block"
+    assert look(b"{% for m in messages %}{{ m['role'] }}{% endfor %}").verdict == "clean"
+    assert look(b"model:\n  _target_: os.system\n  command: x\n").verdict == "block"
+    assert look(b"model:\n  _target_: torch.nn.Linear\n").verdict == "clean"
+    assert look(made.zipped({"a/.data/extern_modules": b"os\n", "a/my.py": b"print(1)"})).verdict == "unknown"
+    assert look(made.zipped({"a/.data/serialization_id": b"1", "a/byteorder": b"little"})).verdict == "clean"
+    layer = b'"class_name": "\\u004cambda"'
+    assert look(b"\x89HDF\r\n\x1a\n" + bytes(50) + b"{" + layer + b"}").verdict == "block"
+
+
+def test_what_joblib_packs_in_the_older_format_is_unpacked(look, canary):
+    import lzma
+
+    assert look(lzma.compress(pickle.dumps(made.Payload(canary)), format=lzma.FORMAT_ALONE)).verdict == "block"
+
+
+def test_names_within_names_are_looked_at(look):
+    name = b"torch.serialization.os.system"
+    content = b"\x80\x04\x8c\x0ctorch._utils\x8c" + bytes([len(name)]) + name + b"\x93(\x8c\x01xtR."
+    assert look(content).verdict == "block"
+
+
+def test_a_checkpoint_of_torch_inside_of_a_tar_hides_nothing(look):
+    import torch
+
+    out = io.BytesIO()
+    torch.save({"a": torch.ones(3)}, out)
+    assert look(made.tarred({"model.pt": out.getvalue()})).sights == ()

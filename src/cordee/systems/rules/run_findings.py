@@ -1,7 +1,10 @@
-"""The findings of runs, as far as rules count them over runs: read once of each run, and kept beside the index of runs."""
+"""The findings of runs, as far as rules count them over runs: read once of each run, and kept in the person's cache."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +17,6 @@ from cordee.runs.index import check_link, job_name, kept_of_runs
 from cordee.runs.journal_follower import JournalFollower
 from cordee.systems.rules.node.judge import about_event
 
-KEPT = ".findings.json"
 SCHEMA = "cordee.run-findings/1"
 _MOST, _MOST_NODES, _MOST_TEXT = 32, 16, 200
 _LOST = "node-lost"
@@ -52,8 +54,16 @@ class CountedRun(NamedTuple):
 def counted_runs(parents: Iterable[Path]) -> Iterable[CountedRun]:
     """Yield all runs in some folders with their findings, the oldest of each folder first."""
     for parent in parents:
-        for folder, kept in kept_of_runs(parent, KEPT, SCHEMA, _read, _is_kept):
+        for folder, kept in kept_of_runs(parent, str(kept_file(parent)), SCHEMA, _read, _is_kept):
             yield _counted(folder.id, kept)
+
+
+def kept_file(parent: Path) -> Path:
+    """Return where it is kept what the runs of a folder found: who only looks writes nothing into folders of runs."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cordee" / "findings"
+    with contextlib.suppress(OSError):
+        base.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return base / f"{hashlib.sha256(os.fsencode(parent.resolve())).hexdigest()[:20]}.json"
 
 
 def counted_run(folder: RunFolder, findings: Iterable[Mapping[str, Any]] = ()) -> CountedRun:

@@ -97,6 +97,16 @@ _FAMILIES: dict[str, RuleWords] = {
         "`weights_only=False` is mostly written because a load failed once; it lets a checkpoint run whatever it names.",
         "use `cordee.load(path)`, or name the classes by `torch.serialization.add_safe_globals`",
     ),
+    "model-torch-package": RuleWords(
+        "The file is a torch.package.",
+        "It brings its own Python along, which loading imports.",
+        "prefer weights and code that you have read",
+    ),
+    "model-config-target": RuleWords(
+        "A configuration names a function that runs programs or code.",
+        "Hydra and its like call whatever `_target_` names.",
+        "do not use it",
+    ),
     "model-yaml-object": RuleWords(
         "YAML that makes Python objects.",
         "`yaml.load` without a safe loader runs what it names.",

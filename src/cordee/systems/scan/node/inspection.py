@@ -20,6 +20,7 @@ _MOST_SIGHTS = 200
 _GZIP, _BZIP2, _XZ, _LZ4, _ZSTD, _SEVEN, _RAR = (
     b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"Rar!"
 )  # fmt: skip
+_LZMA = b"\x5d\x00"  # the older format, which joblib writes, has no magic of its own
 _ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _HDF5, _NUMPY, _GGUF = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"GGUF"
 
@@ -81,6 +82,7 @@ class Inspection:
         for magic, make in (
             (_BZIP2, bz2.BZ2Decompressor),
             (_XZ, lzma.LZMADecompressor),
+            (_LZMA, lzma.LZMADecompressor),
             (_GZIP, lambda: zlib.decompressobj(47)),
         ):
             if head.startswith(magic):
@@ -156,6 +158,9 @@ class Inspection:
         except ValueError as error:
             if not names:
                 self._saw("file-broken", "unknown", f"it begins as a zip archive and cannot be read: {error}", where)
+        if any(name.endswith(".data/extern_modules") for name in names):
+            text = "it is a torch.package: it brings Python along, which is imported"
+            self._saw("model-torch-package", "unknown", text, where)
         if any(name.rpartition("/")[0].endswith("code") or "/code/__torch__" in name for name in names):
             self._saw("model-torchscript", "warn", "it is TorchScript: a program, which runs when it is called", where)
         return bool(names)
@@ -280,9 +285,10 @@ def _is_old_tar(head: bytes) -> bool:
 
 def _text(head: bytes, source: Source) -> Optional[str]:
     """Return the text that a file is, None if it is none or is very long."""
-    if b"\0" in head or source.size > LIMIT_BYTES:
+    wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if (b"\0" in head and not wide) or source.size > LIMIT_BYTES:
         return None
     try:
-        return source.at(0, source.size).decode()
+        return source.at(0, source.size).decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError:
         return None

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import array
-import encodings.ascii
-import encodings.cp437
-import encodings.latin_1
-import encodings.raw_unicode_escape
-import encodings.unicode_escape
-import encodings.utf_8  # noqa: F401 - nothing can be imported once the process is confined
+import codecs
 import gc
 import json
 import os
@@ -27,14 +22,17 @@ MEMORY_BYTES = 2 << 30
 MESSAGE_BYTES = 128 << 10
 LOOK, SECRETS = b"look", b"secrets"
 _MOST_TEXT = 400
+_CODECS = (
+    "ascii", "latin1", "cp437", "raw_unicode_escape", "unicode_escape", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be",
+)  # fmt: skip
 
 
 def main() -> int:
     """Look at files until the other end closes the socket."""
     connection = socket.socket(fileno=0)
     known = PickleGlobals(json.loads(sys.argv[1]) if len(sys.argv) > 1 else ())
-    for text, name in (("a", "latin1"), ("a", "cp437"), ("\\u0061", "raw_unicode_escape"), ("a", "unicode_escape")):
-        text.encode().decode(name)  # codecs are looked up once
+    for name in _CODECS:  # nothing can be imported once the process is confined
+        codecs.lookup(name)
     limit(MEMORY_BYTES)
     confined = confine()
     connection.send(json.dumps({"confined": confined}).encode())

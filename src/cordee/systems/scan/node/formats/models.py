@@ -21,7 +21,11 @@ _TEMPLATE = re.compile(
     r"__\w+__|\|\s*attr\b|\b(?:lipsum|cycler|joiner|self|request|config)\s*(?:\.|\[)\s*[\"']?_|\b(?:popen|subprocess|getattr|globals|mro)\b"
     r"|\\x5f\\x5f|\\u005f|import\s+os\b|os\.system"
 )
-_LAMBDA = re.compile(rb'"class_name"\s*:\s*"(?:Lambda|TFOpLambda)"')
+_CLASS = re.compile(rb'"class_name"\s*:\s*("(?:[^"\\]|\\.){1,200}")')
+# Where functions of Keras itself lie that only compute.
+_KERAS_FUNCTIONS = re.compile(
+    r"(?:keras|tf_keras|tensorflow\.keras)\.(?:src\.)?(?:activations|losses|metrics|initializers|regularizers|constraints|ops)\b"
+)
 _TENSORFLOW_CALLS = (
     b"PyFunc",
     b"EagerPyFunc",
@@ -263,7 +267,7 @@ def keras_document_sights(document: Any, where: str) -> Iterator[Sight]:
             waiting.extend(value.values())
             name, module = value.get("class_name"), value.get("module")
             if name in ("Lambda", "TFOpLambda", "__lambda__", "function") and name not in told and "config" in value:
-                if name == "function" and str(module).startswith(("keras", "tensorflow")):
+                if name == "function" and _KERAS_FUNCTIONS.match(str(module)):
                     continue
                 told.add(name)
                 yield Sight(
@@ -305,9 +309,16 @@ def keras_document_sights(document: Any, where: str) -> Iterator[Sight]:
             waiting.extend(value)
 
 
+def _word(quoted: bytes) -> str:
+    try:
+        return str(json.loads(quoted))
+    except ValueError:
+        return ""
+
+
 def hdf5_sights(source: Source, where: str) -> Iterator[Sight]:
     """Yield what the description of a Keras model in an HDF5 file brings along."""
     for _, piece in source.chunks(overlap=64):
-        if _LAMBDA.search(piece):
+        if any(_word(found.group(1)) in ("Lambda", "TFOpLambda") for found in _CLASS.finditer(piece)):
             yield Sight("model-keras-lambda", "block", "its layer Lambda holds Python code, which loading runs", where)
             return

@@ -126,6 +126,13 @@ _HARMFUL_MODULES = frozenset(
         "numexpr",
         "sympy",
         "IPython",
+        "_osx_support",
+        "codecs",
+        "tarfile",
+        "zipfile",
+        "dataclasses",
+        "uuid",
+        "h5py",
         "pexpect",
         "paramiko",
         "fabric",
@@ -144,7 +151,7 @@ _HARMFUL = re.compile(
     r"|joblib\.(?!numpy_pickle\.NumpyArrayWrapper\Z))(?:\.|\Z)"
 )
 
-_TYPES = "set frozenset list dict tuple bytes bytearray int float bool str complex slice range object"
+_TYPES = "set frozenset list dict tuple bytes bytearray int float bool str complex slice range xrange object"
 _HARMLESS = {
     "collections": "OrderedDict defaultdict Counter deque",
     "copyreg": "_reconstructor",
@@ -166,7 +173,14 @@ _HARMLESS = {
     " longdouble str_ bytes_ datetime64 timedelta64 void matrix",
     "numpy.dtypes": "BoolDType Float16DType Float32DType Float64DType Int8DType Int16DType Int32DType Int64DType UInt8DType UInt16DType"
     " UInt32DType UInt64DType",
+    "numpy.ma": "MaskedArray",
     "numpy.ma.core": "MaskedArray _mareconstruct",
+    "torch.utils.data.dataset": "TensorDataset ConcatDataset Subset",
+    "torch.nn.functional": "relu gelu silu elu selu leaky_relu tanh sigmoid softmax log_softmax mish hardswish relu6 softplus",
+    "torch._C._nn": "gelu",
+    "pandas": "DataFrame Series Categorical CategoricalDtype StringDtype DatetimeTZDtype Index RangeIndex MultiIndex DatetimeIndex TimedeltaIndex"
+    " PeriodIndex CategoricalIndex Timestamp Timedelta Interval IntervalIndex",
+    "pyarrow.lib": "_restore_array type_for_alias py_buffer",
     "numpy.random._pickle": "__randomstate_ctor __generator_ctor __bit_generator_ctor",
     "numpy.random._mt19937": "MT19937",
     "numpy.random._pcg64": "PCG64 PCG64DXSM",
@@ -216,6 +230,10 @@ _FAMILIES = (
     re.compile(r"numpy\.(?:_core|core)\.multiarray\.(?:_reconstruct|scalar)\Z"),
     re.compile(r"numpy\.(?:_core|core)\.numeric\._frombuffer\Z"),
     re.compile(
+        r"numpy\.(?:log|log1p|log2|log10|exp|expm1|sqrt|square|abs|absolute|sign|sin|cos|tan|tanh|negative|reciprocal|cbrt|power|add|multiply)\Z"
+    ),
+    re.compile(r"pandas\.arrays\.[A-Z]\w+Array\Z"),
+    re.compile(
         r"torch\.(?:nn\.modules|optim|nn\.utils\.(?:parametrize|weight_norm)|nn\.parallel)(?:\.[a-z_0-9]+)*\.[A-Z]\w*\Z"
     ),
     re.compile(
@@ -225,7 +243,7 @@ _FAMILIES = (
         r"|semi_supervised|_loss|metrics|utils\._bunch|utils\._metadata_requests|utils\._repr_html)(?:\.[a-z_0-9]+)*\.(?:_?[A-Z]\w*|__pyx_unpickle_\w+)\Z"
     ),
     re.compile(r"sklearn\.tree\._tree\.Tree\Z|sklearn\.neighbors\._(?:kd|ball)_tree\.(?:newObj|\w+Tree\w*)\Z"),
-    re.compile(r"sklearn\.(?:_loss|linear_model|neighbors|metrics)(?:\.[a-z_0-9]+)*\.__pyx_unpickle_\w+\Z"),
+    re.compile(r"sklearn\.(?:_loss|linear_model|neighbors|metrics)(?:\.[a-z_0-9]+)*\.(?:__pyx_unpickle_\w+|newObj)\Z"),
     re.compile(r"scipy\.sparse(?:\._?[a-z0-9]+)?\.(?:csr|csc|coo|bsr|dia|dok|lil)_(?:matrix|array)\Z"),
     re.compile(r"(?:xgboost\.sklearn\.XGB\w+|lightgbm\.sklearn\.LGBM\w+|catboost\.core\.CatBoost\w*)\Z"),
     re.compile(
@@ -255,6 +273,8 @@ class PickleGlobals:
         full = f"{module}.{name}"
         if name in _HARMLESS.get(module, "").split() or full in self._own or full in NESTED_LOADERS:
             return "clean"
+        if set(name.split(".")) & _HARMFUL_MODULES:  # protocol 4 looks up names within names
+            return "block"
         if any(family.match(full) for family in _FAMILIES) or full.startswith(self._modules):
             return "clean"
         if module.partition(".")[0] in _HARMFUL_MODULES or _HARMFUL.match(full):

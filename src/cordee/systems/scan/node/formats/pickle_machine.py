@@ -13,7 +13,7 @@ from cordee.systems.scan.node.formats.pickle_globals import NESTED_LOADERS
 from cordee.systems.scan.node.source import Source, TooMuch
 
 _JOBLIB = "joblib.numpy_pickle.NumpyArrayWrapper"
-_ITEM = re.compile(r"[<>|=]?([?bBhHiIlLqQefdgFDGSUVOmM])(\d*)")
+_ITEM = re.compile(r"[<>|=]?([?bBhHiIlLqQuefdgcFDGSaUVOmM])(\d*)")
 _SIZES = {
     "?": 1,
     "b": 1,
@@ -32,6 +32,7 @@ _SIZES = {
     "g": 16,
 }
 _MOST_STREAMS = 1000
+_OLDER_BYTES = 64 << 20
 _LOOKED_AT = ("numpy.dtype",)  # calls whose arguments matter later
 
 
@@ -94,13 +95,19 @@ class Nothing:
         pass
 
 
-class _Machine(pickle.Unpickler):
-    def __init__(self, file: Any, exact: bool) -> None:
-        super().__init__(file, encoding="latin1", buffers=iter(()))
+class _Sights:
+    """What is common to both machines: Python's own in C, and its older one in Python, which joblib uses and which reads numbers less strictly."""
+
+    _file: Any
+    _exact: bool
+    names: dict[tuple[str, str], type]
+    nested: list[bytes]
+    calls: int
+
+    def begin(self, file: Any, exact: bool) -> None:
+        """Begin with nothing seen."""
         self._file, self._exact = file, exact
-        self.names: dict[tuple[str, str], type] = {}
-        self.nested: list[bytes] = []
-        self.calls = 0
+        self.names, self.nested, self.calls = {}, [], 0
 
     def find_class(self, module: str, name: str) -> Any:
         known = self.names.get((module, name))
@@ -141,6 +148,18 @@ class _Machine(pickle.Unpickler):
         self._file.seek(count * int(code), 1)
 
 
+class _Machine(_Sights, pickle.Unpickler):
+    def __init__(self, file: Any, exact: bool) -> None:
+        super().__init__(file, encoding="latin1", buffers=iter(()))
+        self.begin(file, exact)
+
+
+class _OlderMachine(_Sights, pickle._Unpickler):  # type: ignore[name-defined,misc]
+    def __init__(self, file: Any) -> None:
+        super().__init__(file, encoding="latin1", buffers=iter(()))
+        self.begin(file, False)
+
+
 def _code_of(dtype: Any) -> Optional[str]:
     """Return how many bytes an item of a numpy type has, or "O" for objects."""
     given = getattr(dtype, "given", ())
@@ -173,6 +192,16 @@ def streams(source: Source) -> Iterator[PickleStream]:
 def _run(source: Source, exact: bool) -> PickleStream:
     file = source.file(ahead=not exact)
     machine = _Machine(file, exact)
+    stream = _seen(machine, file)
+    if stream.end is None and source.size <= _OLDER_BYTES:
+        file = source.file()
+        older = _seen(_OlderMachine(file), file)
+        names = tuple(dict.fromkeys((*stream.names, *older.names)))
+        stream = stream._replace(names=names, nested=stream.nested + older.nested, calls=max(stream.calls, older.calls))
+    return stream
+
+
+def _seen(machine: Any, file: Any) -> PickleStream:
     end, fault = None, ""
     try:
         machine.load()

@@ -6,15 +6,22 @@ import json
 import math
 import re
 from typing import Any, Iterator
+from urllib.parse import unquote
 
 from cordee.core.secrets import keys_in
 from cordee.systems.scan.node.formats.models import keras_document_sights, template_sights
+from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
 from cordee.systems.scan.node.verdict import Sight
 
 LIMIT_BYTES = 32 << 20
 _YAML = re.compile(
-    r"^[ \t]*(?:-[ \t]+|[\w\"' .-]{1,80}:[ \t]+){0,4}(?P<tag>!!?python/(?:object|name|module)[:/][\w./:]*)", re.M
+    r"^(?:%TAG[ \t]+\S+[ \t]+(?P<kind>\S*2002:python)|[ \t]*(?:-[ \t]+|[\w\"' .-]{1,80}:[ \t]+){0,4}"
+    r"(?P<tag>!(?:!?|<\S{0,40}2002:)python/(?:object|name|module)[:/][\w./:]*))",
+    re.M,
 )
+_IN_TEMPLATE = re.compile(r"\{[{%](?P<inside>.{1,2000}?)[%}]\}", re.S)
+_REACHES_OUT = re.compile(r"(?:\.|\[[\"'])__\w+__|\|\s*attr\b")
+_TARGET = re.compile(r"_target_[\"']?\s*[:=]\s*[\"']?(?P<module>\w+(?:\.\w+)*)\.(?P<name>\w+)")
 _TRUST = re.compile(
     r"^[^#\n]*\btrust_remote_code\s*[=:]\s*[\"']?(?:True|true)\b|--trust[-_]remote[-_]code\b(?!\s*[=\s]\s*(?:False|false))",
     re.M,
@@ -77,14 +84,20 @@ def text_sights(text: str, where: str) -> Iterator[Sight]:
         if document is not None:
             yield from _json_sights(document, where)
             return
-    tag = _YAML.search(text) if "!python/" in text else None
+    tag = _YAML.search(unquote(text)) if "!" in text or "%TAG" in text else None
     if tag:
-        yield Sight(
-            "model-yaml-object",
-            "block",
-            f"YAML that makes Python objects: {tag.group('tag')[:80]}",
-            _line(text, tag.start(), where),
-        )
+        named = (tag["tag"] or tag["kind"])[:80]
+        yield Sight("model-yaml-object", "block", f"YAML that makes Python objects: {named}", where)
+    for one in _IN_TEMPLATE.finditer(text) if "{{" in text or "{%" in text else ():
+        if _REACHES_OUT.search(one["inside"]):
+            yield from template_sights(one["inside"], _line(text, one.start(), where))
+    for one in _TARGET.finditer(text) if "_target_" in text else ():
+        if PickleGlobals().severity(one["module"], one["name"]) == "block":
+            named = f"{one['module']}.{one['name']}"
+            line = _line(text, one.start(), where)
+            yield Sight(
+                "model-config-target", "block", f"a configuration has {named} called, by which it can do anything", line
+            )
     for mark, pattern, rule, words in (
         ("trust", _TRUST, "model-remote-code", "trust_remote_code runs Python that a model's repository brings along"),
         (

@@ -13,7 +13,7 @@ from typing import Iterator, NamedTuple, Optional
 
 from cordee.systems.scan.node.source import BytesSource, ScanBudget, Source, TooMuch
 
-LOCAL, DIRECTORY, END, END64 = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06"
+LOCAL, DIRECTORY, END, END64, LOCATOR64 = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _TAIL = (64 << 10) + 22
 _STORED, _DEFLATED, _BZIP2, _LZMA = 0, 8, 12, 14
 _MOST_ENTRIES = 200_000
@@ -160,11 +160,11 @@ def _named(source: Source) -> Iterator[ZipEntry]:
             continue
         size, offset = struct.unpack("<II", record[12:20])
         at_end = end
-        if _NONE32 in (size, offset):
-            far = source.at(end - 20 - 56, 56)
-            if far[:4] == END64:
+        far = source.at(end - 20 - 56, 56) if source.at(end - 20, 4) == LOCATOR64 else b""
+        if far[:4] == END64:  # written for large archives, and by some for all
+            at_end = end - 76
+            if _NONE32 in (size, offset):
                 size, offset = struct.unpack("<QQ", far[40:56])
-                at_end = end - 76
         before = at_end - size - offset
         for shift in dict.fromkeys((before if before > 0 else 0, 0)):
             yield from _directory(source, offset + shift, size, shift)
