@@ -160,7 +160,7 @@ def _tell_strangers(flight: Flight, foreign: dict[int, str], apart: dict[int, fl
     if apart:
         most = max(apart.values(), key=abs)
         flight.notes.append(
-            f"the clock of {said_of(sorted(apart))} is apart by {abs(most):.0f} s, or the dump is of another start; nobody is blamed by it"
+            f"the clock of {said_of(sorted(apart))} is apart by {abs(most):.0f} s, or the dump is of another start: it is not used to name a culprit"
         )
 
 

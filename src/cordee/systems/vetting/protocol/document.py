@@ -45,7 +45,12 @@ TOP = (
     Parameter("pip", "table", "vetnode's: `index_url` of the packages that `requirements` name"),
     Parameter("deadline", "duration", "for everything together", unit="s"),
     Parameter("required", "boolean", "whether evals that do not say so themselves are required", default=True),
-    Parameter("confusion", "ratio", "a larger share of nodes flagged by comparison: nobody is blamed", CONFUSION_RATIO),
+    Parameter(
+        "confusion",
+        "ratio",
+        "a larger share of nodes flagged by comparison points to a shared cause, and no node is judged by it",
+        CONFUSION_RATIO,
+    ),
     Parameter("min_nodes", "count", "fewest healthy nodes that are of use"),
     Parameter("history", "text", "where results are kept: `site`, a folder or the URL of a collector"),
 )
@@ -61,7 +66,7 @@ class Protocol:
         evals: what is looked at.
         deadline_s: for everything together.
         scheduler, index_url: vetnode's `scheduler` and `pip.index_url`.
-        confusion_ratio: a larger share of nodes flagged by comparison: nobody is blamed.
+        confusion_ratio: a larger share of nodes flagged by comparison points to a shared cause, and no node is judged by it.
         min_nodes: fewest healthy nodes that are of use; None: all.
         site: what the cluster's profile adds: `python` (that has what is required), `rules`, `history`, `baseline`, `switches`.
         findings: what is worth saying although nothing is wrong.
