@@ -90,21 +90,6 @@ GOLDEN = {
                 },
             ),
             (
-                messages.ProfileRanks("profile-1", 2, 300.0, (0, 7), "torch", 1.7e9, 5, 0.0, 1),
-                {
-                    "t": "profile",
-                    "id": "profile-1",
-                    "attempt": 2,
-                    "deadline_s": 300.0,
-                    "wanted": [0, 7],
-                    "tool": "torch",
-                    "begin_at": 1.7e9,
-                    "steps": 5,
-                    "seconds": 0.0,
-                    "extras": 1,
-                },
-            ),
-            (
                 messages.Shell("shell-1", ("ls", "-l"), None, 24, 80),
                 {"t": "shell", "id": "shell-1", "argv": ["ls", "-l"], "term": None, "rows": 24, "columns": 80},
             ),

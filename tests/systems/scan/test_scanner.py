@@ -305,7 +305,7 @@ def test_a_pickle_within_a_tensors_pickle_is_looked_at(look, canary):
 
 
 def test_arrays_of_joblib_are_skipped_and_what_comes_behind_is_seen(look, canary, tmp_path):
-    joblib = pytest.importorskip("joblib")
+    import joblib
     import numpy as np
 
     data = {"a": np.ones((3, 4)), "b": np.array([1, None], dtype=object), "c": np.arange(5)}
