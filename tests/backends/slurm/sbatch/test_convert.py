@@ -135,11 +135,21 @@ def test_sruns_kind_of_mpi_is_carried_over(body, launch, mpi):
 def test_the_environment_of_a_step_or_a_job_is_carried_over(header, option, environment):
     found = convert(f"#!/bin/bash\n{header}\nsrun {option} python train.py\n")
     assert (found.environment, found.run) == (environment, "python train.py")
-    assert [left.why for left in found.left if "environment" in left.text] == (
+    assert [left.why for left in found.left if "environment" in left.text][-1:] == (
         []
         if not (header.startswith("#") or option)
         else ["set-up lines run inside it, too" if environment else "give the EDF itself: environment = ..."]
     )
+
+
+def test_an_environment_of_the_job_that_the_step_overrules_is_named():
+    found = convert("#!/bin/bash\n#SBATCH --environment=llm\nexport A=1\nsrun --environment=torch python train.py\n")
+    assert found.environment == "torch"
+    assert [(left.line, left.text) for left in found.left] == [
+        (2, "--environment=llm"),
+        (4, "--environment=torch"),
+    ]
+    assert "everything runs in one environment" in found.left[0].why
 
 
 @pytest.mark.parametrize("command", ["./start.sh", "myprogram", "for i in 1 2; do srun python t.py; done"])

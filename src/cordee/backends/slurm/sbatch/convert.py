@@ -10,7 +10,7 @@ from cordee.backends.slurm.sbatch.body import ScriptBody, read_body
 from cordee.backends.slurm.sbatch.directives import read_directives
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch, command_of, dropped_options, read_launch
 from cordee.backends.slurm.sbatch.layout import RequestedLayout, exported, need_keys, read_layout, stop_keys, with_step
-from cordee.backends.slurm.sbatch.options import last_values
+from cordee.backends.slurm.sbatch.options import last_values, long_form
 from cordee.backends.slurm.sbatch.shell import Command
 from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, unquoted
 from cordee.core.documents.faults import fault_error
@@ -22,6 +22,7 @@ _OF_RANKS = {"SLURM_PROCID": "$RANK", "SLURM_NODEID": "$GROUP_RANK", "SLURM_LOCA
 _UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[1-9])\b")
 _MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
 _OTHER_COMMAND = "one run has one command: this one may be a run of its own"
+_OVERRULED = "everything runs in one environment: that of the command which starts the ranks"
 
 
 def read_text(path: Path) -> str:
@@ -108,8 +109,13 @@ def _environment(
     asked: RequestedLayout, launch: ScriptLaunch | None, variables: Variables, left: list[Left]
 ) -> str | None:
     """Return the EDF that srun, else sbatch, was told; one that only a shell can name is left out."""
-    given = last_values([*asked.values.values(), *(launch.srun if launch else [])]).get("environment")
-    if given is None or not given.value:
+    options = [*asked.values.values(), *(launch.srun if launch else [])]
+    named = [one for one in options if one.name == "environment" and one.option is not None]
+    if not named:
+        return None
+    *overruled, given = named
+    left += [Left(one.line, long_form(one), _OVERRULED) for one in overruled if one.value != given.value]
+    if not given.value:
         return None
     path = variables.path_of(unquoted(given.value)) if needs_shell(given.value) else given.value
     why = "set-up lines run inside it, too" if path else "give the EDF itself: environment = ..."
