@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cordee.core.errors import UsageError
+from cordee.systems.scan.images.scan import image_form
 from cordee.systems.scan.node.scanner import Scanner
 from cordee.systems.scan.node.verdict import FileVerdict, worst
 from cordee.systems.scan.rules import RULES
@@ -26,11 +27,13 @@ class Tree(NamedTuple):
         files: regular files, and links to such.
         special: FIFOs, devices, sockets and links to nothing, which nobody opens.
         left_out: folders that were not entered.
+        images: of containers, which are looked into as a whole.
     """
 
     files: list[str]
     special: list[str]
     left_out: list[str]
+    images: list[str]
 
 
 class ScanResult(NamedTuple):
@@ -90,18 +93,29 @@ def tree_of(paths: Iterable[str]) -> Tree:
     Raises:
         UsageError: one of the paths is not there.
     """
-    tree = Tree([], [], [])
+    tree = Tree([], [], [], [])
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError("there is no such file or folder", given=path)
         if os.path.isdir(path) and is_environment(Path(path)):
             tree.left_out.append(path)
+        elif os.path.isdir(path) and image_form(path):
+            tree.images.append(path)
         elif os.path.isdir(path):
             for file in _below(path, tree):
-                (tree.files if os.path.isfile(file) else tree.special).append(file)
+                _sorted_in(file, tree)
         else:
-            (tree.files if os.path.isfile(path) else tree.special).append(path)
+            _sorted_in(path, tree)
     return tree
+
+
+def _sorted_in(file: str, tree: Tree) -> None:
+    if not os.path.isfile(file):
+        tree.special.append(file)
+    elif image_form(file):
+        tree.images.append(file)
+    else:
+        tree.files.append(file)
 
 
 def scan_tree(
@@ -133,6 +147,9 @@ def _below(path: str, tree: Tree) -> Iterator[str]:
         inside = sorted(folders)
         folders[:] = [name for name in inside if not _is_left_out(Path(folder, name))]
         tree.left_out.extend(os.path.join(folder, name) for name in inside if name not in folders)
+        images = [name for name in folders if image_form(os.path.join(folder, name))]
+        tree.images.extend(os.path.join(folder, name) for name in images)
+        folders[:] = [name for name in folders if name not in images]
         yield from (os.path.join(folder, name) for name in sorted(names))
 
 

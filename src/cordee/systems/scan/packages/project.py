@@ -32,7 +32,7 @@ from cordee.systems.scan.packages.locks import (
 )
 from cordee.systems.scan.packages.model import FoundPackage
 from cordee.systems.scan.packages.names import KnownNames
-from cordee.systems.scan.packages.requirement_lines import AskedPackage, is_requirements, read_requirements
+from cordee.systems.scan.packages.requirement_lines import PackageRequest, is_requirements, read_requirements
 
 _LIMIT_BYTES = 32 << 20
 _YAML_BYTES = 2 << 20
@@ -46,7 +46,7 @@ _NAMED_REQUIREMENTS = re.compile(
 )
 
 
-class AskedFile(NamedTuple):
+class ProjectFile(NamedTuple):
     """One file that asks for packages.
 
     Attributes:
@@ -64,7 +64,7 @@ class AskedFile(NamedTuple):
     unknown: tuple[str, ...] = ()
 
 
-def asked_file(path: str, known: KnownNames) -> AskedFile | None:
+def asked_file(path: str, known: KnownNames) -> ProjectFile | None:
     """Return what a file asks for; None: it asks for no packages.
 
     Args:
@@ -84,7 +84,7 @@ def asked_file(path: str, known: KnownNames) -> AskedFile | None:
         return _unreadable(path, f"it is of a form that is not known: {error}")
 
 
-def _by_content(path: str, name: str, text: str, known: KnownNames) -> AskedFile | None:
+def _by_content(path: str, name: str, text: str, known: KnownNames) -> ProjectFile | None:
     if name.endswith((".toml", ".lock")):
         return _of_toml(path, text, known) or _of_json(path, text, known)
     if name.endswith((".yml", ".yaml")):
@@ -104,7 +104,7 @@ def _by_content(path: str, name: str, text: str, known: KnownNames) -> AskedFile
     return None
 
 
-def _of_requirements(path: str, text: str, known: KnownNames) -> AskedFile:
+def _of_requirements(path: str, text: str, known: KnownNames) -> ProjectFile:
     read = read_requirements(text)
     hashed = bool(read.asked) and all(one.hashes for one in read.asked)
     sights = [
@@ -122,7 +122,7 @@ def _of_requirements(path: str, text: str, known: KnownNames) -> AskedFile:
     return _file(path, "requirements", packages, sights, _unknown((one.name for one in read.asked), known))
 
 
-def _of_toml(path: str, text: str, known: KnownNames) -> AskedFile | None:
+def _of_toml(path: str, text: str, known: KnownNames) -> ProjectFile | None:
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -158,12 +158,12 @@ def _of_toml(path: str, text: str, known: KnownNames) -> AskedFile | None:
     return _file(path, "pyproject", (), sights, _unknown((one.name for one in asked), known))
 
 
-def _of_json(path: str, text: str, known: KnownNames) -> AskedFile | None:
+def _of_json(path: str, text: str, known: KnownNames) -> ProjectFile | None:
     lock = json_lock(text, path)
     return None if lock is None else _of_lock(path, lock, known)
 
 
-def _of_yaml(path: str, text: str, known: KnownNames) -> AskedFile | None:
+def _of_yaml(path: str, text: str, known: KnownNames) -> ProjectFile | None:
     if ("dependencies:" not in text and "package:" not in text) or "\0" in text:
         return None
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -210,7 +210,7 @@ def _is_deep(text: str) -> bool:
     return most > 100 or _DEEP_LINE.search(text) is not None
 
 
-def _of_lock(path: str, lock: LockFile, known: KnownNames) -> AskedFile:
+def _of_lock(path: str, lock: LockFile, known: KnownNames) -> ProjectFile:
     without = [one.package.name for one in lock.packages if one.hashed is False]
     sights = [*index_sights(lock.settings, hashed=not without)]
     named = [one for one in lock.packages if one.package.kind == "pypi" and one.hashed is not None]
@@ -241,7 +241,7 @@ def _name_sights(names: Iterable[tuple[str, str]], known: KnownNames) -> Iterato
 
 
 def _internal_sights(
-    asked: Iterable[AskedPackage], settings: IndexSettings, known: KnownNames, where: str = ""
+    asked: Iterable[PackageRequest], settings: IndexSettings, known: KnownNames, where: str = ""
 ) -> Iterator[Sight]:
     """Yield the names of the site's own packages that a public index could give instead."""
     if settings.closed or not (settings.asks_public or settings.confusable):
@@ -266,7 +266,7 @@ def _url_sights(given: Iterable[tuple[str, str, bool, str]]) -> Iterator[Sight]:
             yield Sight("package-direct-url", "warn", said, where)
 
 
-def _hash_sights(asked: tuple[AskedPackage, ...]) -> Iterator[Sight]:
+def _hash_sights(asked: tuple[PackageRequest, ...]) -> Iterator[Sight]:
     without = [one for one in asked if not one.is_fixed]
     if not without:
         return
@@ -281,7 +281,7 @@ def _hash_sights(asked: tuple[AskedPackage, ...]) -> Iterator[Sight]:
     yield Sight("package-no-hash", "warn", said)
 
 
-def _unreadable(path: str, text: str) -> AskedFile:
+def _unreadable(path: str, text: str) -> ProjectFile:
     return _file(path, "unreadable", (), [Sight("package-unreadable", "unknown", text[:200])])
 
 
@@ -291,8 +291,8 @@ def _file(
     packages: Iterable[FoundPackage],
     sights: Iterable[Sight],
     unknown: Iterable[str] = (),
-) -> AskedFile:
-    return AskedFile(path, kind, tuple(packages), tuple(dict.fromkeys(sights)), tuple(unknown))
+) -> ProjectFile:
+    return ProjectFile(path, kind, tuple(packages), tuple(dict.fromkeys(sights)), tuple(unknown))
 
 
 def _unknown(names: Iterable[str], known: KnownNames) -> list[str]:

@@ -24,7 +24,7 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-class AskedPackage(NamedTuple):
+class PackageRequest(NamedTuple):
     """One line of requirements.
 
     Attributes:
@@ -59,7 +59,7 @@ class RequirementFile(NamedTuple):
         unreadable: lines that nobody can read, as (number, text).
     """
 
-    asked: tuple[AskedPackage, ...]
+    asked: tuple[PackageRequest, ...]
     settings: IndexSettings
     included: tuple[str, ...]
     unreadable: tuple[tuple[int, str], ...]
@@ -77,7 +77,7 @@ def read_requirements(text: str) -> RequirementFile:
             elif name in ("-e", "--editable"):
                 egg = _EGG.search(value)
                 if "://" in value:
-                    asked.append(AskedPackage(egg[1] if egg else value, "", "", (), value, number))
+                    asked.append(PackageRequest(egg[1] if egg else value, "", "", (), value, number))
             elif name in _OPTIONS:
                 options.append((name, value or ("true" if name in _FLAGS else ""), f"line {number}"))
             else:
@@ -124,13 +124,13 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
         begun, parts = 0, []
 
 
-def _asked(line: str, number: int) -> AskedPackage | None:
+def _asked(line: str, number: int) -> PackageRequest | None:
     hashes = tuple(_HASH.findall(line))
     plain = _PER_LINE.sub("", _HASH.sub("", line)).strip()
     if re.match(r"[a-z+]+://", plain):
         egg = _EGG.search(plain)
         name = egg[1] if egg else _of_file(plain)
-        return AskedPackage(name, "", "", hashes, plain, number)
+        return PackageRequest(name, "", "", hashes, plain, number)
     try:
         one = Requirement(plain)
     except InvalidRequirement:
@@ -138,7 +138,7 @@ def _asked(line: str, number: int) -> AskedPackage | None:
     pinned = [
         spec.version for spec in one.specifier if spec.operator in ("==", "===") and not spec.version.endswith(".*")
     ]
-    return AskedPackage(one.name, str(one.specifier), pinned[0] if pinned else "", hashes, one.url or "", number)
+    return PackageRequest(one.name, str(one.specifier), pinned[0] if pinned else "", hashes, one.url or "", number)
 
 
 def _of_file(url: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from cordee.systems.scan.files import Tree, is_environment
-from cordee.systems.scan.packages.judge import PackageScan
+from cordee.systems.scan.images.scan import image_form, look_into
+from cordee.systems.scan.node.verdict import FileVerdict
+from cordee.systems.scan.packages.judge import PackageJudge, PackageScan
 from cordee.systems.scan.packages.site import judge_of, site_of
 
 
@@ -26,4 +28,12 @@ def scan_packages(tree: Tree, cluster: str, advisories: str | None = None) -> Pa
     for folder in tree.left_out:
         if is_environment(Path(folder)):
             judge.environment(folder)
+    for image in tree.images:
+        judge_image(image, judge)
     return judge.result()
+
+
+def judge_image(path: str, judge: PackageJudge) -> FileVerdict:
+    """Judge what is in an image, and return the verdict."""
+    look = look_into(path, image_form(path) or "squashfs")
+    return judge.found(path, ("image", look.form), look.facts.packages, look.facts.sights)
