@@ -30,7 +30,7 @@ SAMPLED_EVERY_S = 0.01
 IMPORT = (
     "import sys, pathlib\n"
     "from cordee.systems.environments.images.image_import import import_image\n"
-    "from cordee.systems.environments.images.oci import open_image\n"
+    "from cordee.machine.images.oci import open_image\n"
     "from cordee.systems.environments.images.store.image_store import ImageStore\n"
     "import_image(open_image(pathlib.Path(sys.argv[1])), ImageStore(pathlib.Path(sys.argv[2])), origin='benchmark')\n"
 )

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 NODE_ROOMS = ("core", "machine", "wire", "runs", "client", "control")
 # Kits of the document side within these rooms.
-DOCUMENT_KITS = ("core/documents", "core/draw", "core/terminal", "core/web", "machine/squashfs")
+DOCUMENT_KITS = ("core/documents", "core/draw", "core/terminal", "core/web", "machine/squashfs", "machine/images")
 # Names of earlier versions that compiled plug-ins, batch scripts and checks of other people carry.
 ALIASES = ("checks.py", "environment/spank", "node")
 

@@ -217,6 +217,14 @@ class ScanSite(Document):
     """The least that is done about poisoned files; no job and no person can ask for less."""
     allow: Lines = ()
     """Names that pickles may look up on the cluster, as `module.name` or `module.*`."""
+    packages: str | None = None
+    """A file of names of packages that the site knows, one a line, beside those that are widely used."""
+    internal: Lines = ()
+    """Names of packages that only the site's own index has, as `centre-*`."""
+    advisories: str | None = None
+    """A snapshot of OSV's advisories: a zip such as PyPI's `all.zip`, or a folder of such."""
+    gpu_driver: str | None = None
+    """The version of the GPUs' driver on the nodes: a build for a newer CUDA is told before a job is submitted."""
 
 
 class RulesSite(Document):
@@ -306,6 +314,6 @@ class ClusterProfile(Document):
     environment: EnvironmentSite = EnvironmentSite.model_construct()
     """Container environments on the cluster."""
     scan: ScanSite = ScanSite.model_construct()
-    """Poisoned files: what the site demands."""
+    """Poisoned files and packages: what the site demands, and what it knows."""
     defaults: dict[str, Any] = Field(default_factory=dict)
     """Keys of the job document that are laid under every job."""

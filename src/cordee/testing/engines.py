@@ -30,7 +30,8 @@ from typing import Any
 
 import pytest
 
-from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment, ImageConfig
+from cordee.machine.image_config import ImageConfig
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
 from cordee.systems.environments.node.engines._base import (
     CONTAINER_SCHEMA,
     EXIT_ENGINE,

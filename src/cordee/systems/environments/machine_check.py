@@ -14,11 +14,11 @@ from cordee.core.documents.toml_lines import Keys
 from cordee.core.errors import UsageError
 from cordee.core.findings import Finding
 from cordee.core.words import did_you_mean
+from cordee.machine.images.errors import ImageError, StoreError
 from cordee.systems.environments.edf import Resolved
 from cordee.systems.environments.edf.image import open_archive
 from cordee.systems.environments.hooks import hooks_asked_for, nearest_known
 from cordee.systems.environments.images.enroot import image_warnings
-from cordee.systems.environments.images.errors import ImageError, StoreError
 from cordee.systems.environments.images.locate import locate
 from cordee.systems.environments.images.squash import read_superblock
 from cordee.systems.environments.images.store.image_store import ImageStore

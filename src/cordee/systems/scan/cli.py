@@ -6,7 +6,7 @@ import click
 
 from cordee.core.errors import EXIT_BAD, EXIT_DONE, UsageError
 from cordee.core.terminal.output import print_json
-from cordee.job.terminal.options import json_option
+from cordee.job.terminal.options import cluster_name, json_option
 
 
 @click.command()
@@ -23,6 +23,14 @@ from cordee.job.terminal.options import json_option
     metavar="FILE",
     help="Write the tensors of one checkpoint of PyTorch to FILE as safetensors, running nothing of it.",
 )
+@click.option("--packages", "only_packages", is_flag=True, help="Look at packages and images only, not at each file.")
+@click.option(
+    "--advisories",
+    metavar="PATH",
+    help="A snapshot of OSV's advisories, a zip or a folder (default: [scan] advisories of the profile).",
+)
+@click.option("--sbom", metavar="FILE", help="Write what packages there are to FILE as CycloneDX 1.6.")
+@click.option("--on", "cluster", metavar="CLUSTER", help="Whose lists of packages (default: CORDEE_ON, else local).")
 @click.option("--explain", metavar="RULE", help="Say what a rule means, and what to do.")
 @json_option
 def command(
@@ -30,10 +38,14 @@ def command(
     allow: tuple[str, ...],
     no_secrets: bool,
     convert: str | None,
+    only_packages: bool,
+    advisories: str | None,
+    sbom: str | None,
+    cluster: str | None,
     explain: str | None,
     as_json: bool,
 ) -> None:
-    """Look at model files, archives, scripts and notebooks before they are trusted: poisoned models, and keys that leak.
+    """Look at model files, archives, scripts, notebooks, packages and images before they are trusted: poisoned models, keys that leak.
 
     What a file is is told by its content. Nothing in it is executed: a process looks at it that can open, start and reach nothing.
     Exit code 1: something is bad (`block`), or nobody can say that it is not (`unknown`).
@@ -42,10 +54,13 @@ def command(
     Example:
       cordee scan .
       cordee scan model.pt --json
+      cordee scan .venv --advisories all.zip --sbom bom.json
       cordee scan --explain model-pickle-call
     """
     from cordee.core.draw.clean import clean
-    from cordee.systems.scan.files import scan_tree, tree_of
+    from cordee.systems.scan.files import ScanResult, scan_tree, tree_of
+    from cordee.systems.scan.packages.sbom import write_bill
+    from cordee.systems.scan.packages.scan import scan_packages
     from cordee.systems.scan.words import explained, lines
 
     if explain is not None:
@@ -56,7 +71,12 @@ def command(
     if convert is not None:
         _converted(paths, convert, as_json)
         return
-    scan = scan_tree(tree_of(paths), allow, secrets=not no_secrets)
+    tree = tree_of(paths)
+    packages = scan_packages(tree, cluster_name(cluster), advisories)
+    scan = ScanResult(0, [], tree, True) if only_packages else scan_tree(tree, allow, secrets=not no_secrets)
+    scan = scan.with_packages(packages)
+    if sbom is not None:
+        write_bill(sbom, packages.packages, paths[0])
     if as_json:
         print_json(scan.document())
     else:

@@ -16,6 +16,7 @@ from cordee.job.load import LoadedJob
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.model import Plan
 from cordee.systems.scan.node.verdict import FileVerdict
+from cordee.systems.scan.packages.job import job_findings
 from cordee.systems.scan.policy import ScanPolicy, demanded, policy_of
 from cordee.systems.scan.rules import RULES
 
@@ -46,6 +47,7 @@ class ScanExamination(Examination):
         findings = list(_keys(self.loaded))
         if files:
             findings += self._looked_at(files[:_MOST_FILES])
+        findings += itertools.islice(job_findings(self.loaded, plan, self._policy), _MOST_FINDINGS)
         if len(files) > _MOST_FILES:
             text = f"only {counted(_MOST_FILES, 'file')} of what the job names were looked at"
             findings.append(Finding(text, "info", "scan-not-all", next="look at the rest once by `cordee scan`"))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cordee.core.errors import UsageError
+from cordee.systems.scan.images.scan import image_form
 from cordee.systems.scan.node.scanner import Scanner
 from cordee.systems.scan.node.verdict import FileVerdict, worst
 from cordee.systems.scan.rules import RULES
+
+if TYPE_CHECKING:
+    from cordee.systems.scan.packages.judge import PackageScan
 
 # What is not looked into: histories (`--history` does), and what installers have put there.
 LEFT_OUT = (".git", ".hg", ".svn", "__pycache__", "node_modules")
@@ -23,11 +27,13 @@ class Tree(NamedTuple):
         files: regular files, and links to such.
         special: FIFOs, devices, sockets and links to nothing, which nobody opens.
         left_out: folders that were not entered.
+        images: of containers, which are looked into as a whole.
     """
 
     files: list[str]
     special: list[str]
     left_out: list[str]
+    images: list[str]
 
 
 class ScanResult(NamedTuple):
@@ -38,12 +44,14 @@ class ScanResult(NamedTuple):
         bad: the verdicts that are not clean, the worst first.
         tree: what was looked at, and what not.
         confined: whether those that looked could reach nothing else.
+        packages: what is said of packages; None: they were not looked at.
     """
 
     files: int
     bad: list[FileVerdict]
     tree: Tree
     confined: bool
+    packages: PackageScan | None = None
 
     @property
     def verdict(self) -> str:
@@ -70,7 +78,13 @@ class ScanResult(NamedTuple):
                 for verdict in self.bad
                 for sight in verdict.sights
             ],
+            **(self.packages.document() if self.packages else {}),
         }
+
+    def with_packages(self, packages: PackageScan) -> ScanResult:
+        """Return the scan with what is said of packages."""
+        bad = [*self.bad, *(one for one in packages.verdicts if one.verdict != "clean")]
+        return self._replace(bad=_worst_first(bad), packages=packages)
 
 
 def tree_of(paths: Iterable[str]) -> Tree:
@@ -79,16 +93,29 @@ def tree_of(paths: Iterable[str]) -> Tree:
     Raises:
         UsageError: one of the paths is not there.
     """
-    tree = Tree([], [], [])
+    tree = Tree([], [], [], [])
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError("there is no such file or folder", given=path)
-        if os.path.isdir(path):
+        if os.path.isdir(path) and is_environment(Path(path)):
+            tree.left_out.append(path)
+        elif os.path.isdir(path) and image_form(path):
+            tree.images.append(path)
+        elif os.path.isdir(path):
             for file in _below(path, tree):
-                (tree.files if os.path.isfile(file) else tree.special).append(file)
+                _sorted_in(file, tree)
         else:
-            (tree.files if os.path.isfile(path) else tree.special).append(path)
+            _sorted_in(path, tree)
     return tree
+
+
+def _sorted_in(file: str, tree: Tree) -> None:
+    if not os.path.isfile(file):
+        tree.special.append(file)
+    elif image_form(file):
+        tree.images.append(file)
+    else:
+        tree.files.append(file)
 
 
 def scan_tree(
@@ -107,9 +134,12 @@ def scan_tree(
     with Scanner(allowed, most, secrets=secrets) as scanner:
         bad = [verdict for verdict in scanner.scan_all(tree.files) if verdict.verdict != "clean"]
         confined = scanner.confined is not False
+    return ScanResult(len(tree.files), _worst_first(bad), tree, confined)
+
+
+def _worst_first(bad: Iterable[FileVerdict]) -> list[FileVerdict]:
     order = ("block", "unknown", "warn")
-    bad.sort(key=lambda verdict: (order.index(verdict.verdict), verdict.path))
-    return ScanResult(len(tree.files), bad, tree, confined)
+    return sorted(bad, key=lambda verdict: (order.index(verdict.verdict), verdict.path))
 
 
 def _below(path: str, tree: Tree) -> Iterator[str]:
@@ -117,8 +147,16 @@ def _below(path: str, tree: Tree) -> Iterator[str]:
         inside = sorted(folders)
         folders[:] = [name for name in inside if not _is_left_out(Path(folder, name))]
         tree.left_out.extend(os.path.join(folder, name) for name in inside if name not in folders)
+        images = [name for name in folders if image_form(os.path.join(folder, name))]
+        tree.images.extend(os.path.join(folder, name) for name in images)
+        folders[:] = [name for name in folders if name not in images]
         yield from (os.path.join(folder, name) for name in sorted(names))
 
 
 def _is_left_out(folder: Path) -> bool:
-    return folder.name in LEFT_OUT or (folder / "pyvenv.cfg").is_file()
+    return folder.name in LEFT_OUT or is_environment(folder)
+
+
+def is_environment(folder: Path) -> bool:
+    """Return whether a folder is an environment of Python or conda, whose packages are looked at and not its files."""
+    return (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir()

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class RuleWords(NamedTuple):
-    """One rule in words.
-
-    Attributes:
-        what: it is that was seen.
-        why: it matters; what has happened.
-        next: what to do instead.
-    """
-
-    what: str
-    why: str
-    next: str
-
+from cordee.systems.scan.images.rules import IMAGE_RULES
+from cordee.systems.scan.packages.rules import PACKAGE_RULES
+from cordee.systems.scan.rule_words import RuleWords
 
 _TRUST = "take the file from whom you trust, best as safetensors; if the class is your own, name it in [scan] allow"
 _PLACE = "take it out, have the service make a new one, and give it by a file that only you may read (mode 600) or by your login"
@@ -167,6 +154,8 @@ _SERVICES = {
 }
 RULES: dict[str, RuleWords] = {
     **_FAMILIES,
+    **PACKAGE_RULES,
+    **IMAGE_RULES,
     **{
         f"secret-{kind}": RuleWords(
             f"A key of {service} stands in a file.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cordee.core.errors import UsageError
-from cordee.core.words import did_you_mean
+from cordee.core.words import counted, did_you_mean
 from cordee.systems.scan.files import ScanResult
 from cordee.systems.scan.rules import RULES
 
@@ -34,7 +34,12 @@ def lines(scan: ScanResult) -> Iterator[str]:
         )
     if not scan.confined:
         yield "        this kernel does not confine those that look: only their memory, time and files are limited"
-    yield f"{scan.files:,} files: {scan.verdict}"
+    for note in scan.packages.notes if scan.packages else ():
+        yield f"        {note}"
+    packages = (
+        f", {counted(len(scan.packages.packages), 'package')}" if scan.packages and scan.packages.packages else ""
+    )
+    yield f"{scan.files:,} files{packages}: {scan.verdict}"
 
 
 def explained(rule: str) -> str:

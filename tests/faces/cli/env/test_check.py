@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from cordee.systems.environments.node.document import ContainerRoot, ImageConfig
+from cordee.machine.image_config import ImageConfig
+from cordee.systems.environments.node.document import ContainerRoot
 from cordee.systems.environments.node.engines import ENGINES
 from cordee.systems.environments.node.engines._base import Engine, MissingCapability
 from cordee.testing.oci import LayerEntry, OciLayout

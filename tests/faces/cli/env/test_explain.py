@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cordee.core.errors import UsageError
+from cordee.machine.image_config import ImageConfig
 from cordee.systems.environments.edf import resolve
 from cordee.systems.environments.edf.explain import explain, explain_key
-from cordee.systems.environments.node.document import ImageConfig
 
 
 def by_key(done):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cordee.core.errors import DocumentError
+from cordee.machine.image_config import ImageConfig
 from cordee.systems.environments.edf.image import config_in
 from cordee.systems.environments.images import ImageStore
-from cordee.systems.environments.node.document import ImageConfig
 from cordee.systems.environments.prepare import resolve_here
 from cordee.systems.environments.start import SiteWords, start
 from cordee.testing.oci import LayerEntry, OciLayout

@@ -7,8 +7,9 @@ import os
 import pytest
 
 from cordee.core.errors import DocumentError
+from cordee.machine.image_config import ImageConfig
 from cordee.systems.environments.edf import resolve
-from cordee.systems.environments.node.document import ContainerMount, Environment, ImageConfig
+from cordee.systems.environments.node.document import ContainerMount, Environment
 
 
 def faults(caught: pytest.ExceptionInfo[DocumentError]) -> list[tuple[int | None, str]]:

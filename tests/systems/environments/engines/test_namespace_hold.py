@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from cordee.systems.environments.node.document import Environment, ImageConfig
+from cordee.machine.image_config import ImageConfig
+from cordee.systems.environments.node.document import Environment
 from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import EXIT_ENGINE, enter_argv
 from cordee.testing.containers import ENV, environment_in, left_behind, mounts

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.node.document import ContainerRoot, Environment, ImageConfig
+from cordee.machine.image_config import ImageConfig
+from cordee.systems.environments.node.document import ContainerRoot, Environment
 from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import EXIT_ENGINE, EngineError, EngineLaunch
 from cordee.testing.containers import ENV, UID, environment_in, left_behind, mounts

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment, ImageConfig
+from cordee.machine.image_config import ImageConfig
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
 from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import EngineLaunch
 from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused

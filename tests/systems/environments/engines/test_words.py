@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment, ImageConfig
+from cordee.machine.image_config import ImageConfig
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
 from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import EngineError, EngineLaunch
 from cordee.systems.environments.node.engines.apptainer.argv import enter_words, exec_words, start_words, stop_words

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.images.layers.merged import MergedLayers, merge
-from cordee.systems.environments.images.oci import open_image
+from cordee.machine.images.oci import open_image
+from cordee.systems.environments.images.merged import MergedLayers, merge
 from cordee.systems.environments.images.store.image_store import ImageStore
 from cordee.testing.oci import LayerEntry, OciLayout
 

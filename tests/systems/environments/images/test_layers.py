@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.images.errors import ImageError
+from cordee.machine.images.errors import ImageError
 from cordee.testing.oci import LayerEntry, folder, hard_link, link, tar_of
 
 
@@ -319,7 +319,7 @@ def test_many_thousands_of_files_are_merged(merged, tmp_path):
 
 
 def test_an_image_of_too_many_entries_is_refused(merged, monkeypatch):
-    monkeypatch.setattr("cordee.systems.environments.images.layers.merged.MAX_ENTRIES", 10)
+    monkeypatch.setattr("cordee.systems.environments.images.merged.MAX_ENTRIES", 10)
     with pytest.raises(ImageError, match="more than 10 entries"):
         merged([LayerEntry(str(number)) for number in range(6)], [LayerEntry(str(number)) for number in range(6)])
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.layers.merged import merge
-from cordee.systems.environments.images.oci import OciImage, open_image, this_architecture
+from cordee.machine.images.errors import ImageError
+from cordee.machine.images.oci import OciImage, open_image, this_architecture
+from cordee.systems.environments.images.merged import merge
 from cordee.testing.oci import LayerEntry, OciLayout, docker_archive
 
 from .conftest import held

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from cordee.machine.images.oci import this_architecture
 from cordee.systems.environments.images import ImageError, ImageStore, locate
-from cordee.systems.environments.images.oci import this_architecture
 from cordee.systems.environments.images.reference import RegistryReference, read_reference
 from cordee.systems.environments.images.registry.client import TRIES
 from cordee.systems.environments.images.registry.credentials import write_auth_file

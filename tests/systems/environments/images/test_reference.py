@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.images.errors import ImageError
+from cordee.machine.images.errors import ImageError
 from cordee.systems.environments.images.reference import LocalPath, RegistryReference, read_reference
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4

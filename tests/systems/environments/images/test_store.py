@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from cordee.systems.environments.images.errors import ImageError, NoStoreError
+from cordee.machine.images.errors import ImageError, NoStoreError
+from cordee.machine.images.oci import open_image
 from cordee.systems.environments.images.image_import import import_image
-from cordee.systems.environments.images.oci import open_image
 from cordee.systems.environments.images.store.garbage import collect, removable, remove
 from cordee.systems.environments.images.store.image_store import ImageStore, own_store, store_folder
 from cordee.systems.environments.images.store.lock import FolderLock, identity, is_gone
@@ -210,7 +210,7 @@ def test_a_full_store_is_said_to_be_full_and_holds_no_debris(layout: OciLayout, 
         "import sys, pathlib\n"
         "from cordee.systems.environments.images import ImageStore, StoreError\n"
         "from cordee.systems.environments.images.image_import import import_image\n"
-        "from cordee.systems.environments.images.oci import open_image\n"
+        "from cordee.machine.images.oci import open_image\n"
         "store = ImageStore(pathlib.Path(sys.argv[1]))\n"
         "try: import_image(open_image(pathlib.Path(sys.argv[2]), tag='big'), store, origin='here')\n"
         "except StoreError as error: print(error)\n"

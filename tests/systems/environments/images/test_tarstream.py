@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.images.layers.tar_stream import TarFault, TarReader
+from cordee.machine.images.tar_stream import TarFault, TarReader
 from cordee.testing.oci import LayerEntry, folder, hard_link, link, tar_of
 
 ENTRIES = [

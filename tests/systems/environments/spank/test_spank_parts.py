@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from cordee.core.errors import DocumentError, UsageError
+from cordee.machine.image_config import ImageConfig
 from cordee.systems.environments import spank_install, spank_render
-from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment, ImageConfig
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
 from cordee.systems.environments.node.spank.carried import LONGEST, carried, carry
 from cordee.systems.environments.node.spank.hold import asked_for
 

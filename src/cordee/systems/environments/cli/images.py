@@ -41,7 +41,7 @@ def command(verify: bool, store: str | None, cluster: str | None, as_json: bool)
 
 
 def _document(store: ImageStore, image: StoredImage, check: bool) -> dict[str, Any]:
-    from cordee.systems.environments.images.errors import ImageError
+    from cordee.machine.images.errors import ImageError
     from cordee.systems.environments.images.store.records import verify
 
     names = [name.name for name in store.names() if name.digest == image.digest]

@@ -9,11 +9,12 @@ from typing import Any
 from cordee.core.documents.faults import dotted
 from cordee.core.documents.toml_lines import Keys
 from cordee.core.findings import Finding
+from cordee.machine.image_config import ImageConfig
 from cordee.systems.environments.edf.expand import ExpansionError, bare_names, expand
 from cordee.systems.environments.edf.fields import DEFAULTS, GivenValue, fault
 from cordee.systems.environments.edf.merge import MergedEdf
 from cordee.systems.environments.edf.mounts import PATHS, MountError, absolute, parse_mount, path_hint
-from cordee.systems.environments.node.document import ContainerMount, Environment, ImageConfig
+from cordee.systems.environments.node.document import ContainerMount, Environment
 
 ConfigOf = Callable[[str], ImageConfig | None]
 
@@ -50,8 +51,8 @@ class EdfExpansion:
         image = self._scalar("image", self.variables) or ""
         if image:
             # Deferred: most of what reads images is not needed for those that name none.
+            from cordee.machine.images.errors import ImageError
             from cordee.systems.environments.edf.image import absolute_image
-            from cordee.systems.environments.images.errors import ImageError
 
             try:
                 return absolute_image(image, self.cwd)

@@ -11,10 +11,11 @@ from cordee.core.documents.faults import dotted
 from cordee.core.documents.toml_lines import Keys
 from cordee.core.errors import UsageError
 from cordee.core.words import did_you_mean
+from cordee.machine.image_config import ImageConfig
 from cordee.systems.environments.edf.expand import names_in
 from cordee.systems.environments.edf.origins import DEFAULT, EDF, HOST, IMAGE, EdfOrigin, chain
 from cordee.systems.environments.edf.resolve import Resolved
-from cordee.systems.environments.node.document import ContainerMount, ImageConfig
+from cordee.systems.environments.node.document import ContainerMount
 
 SCHEMA = "cordee.environment-explain/1"
 _INSIDE = ("env", "workdir")

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from cordee.systems.environments.images.errors import ImageError, StoreError
+from cordee.machine.image_config import ImageConfig
+from cordee.machine.images.errors import ImageError, StoreError
+from cordee.machine.images.oci import OciImage, open_image
 from cordee.systems.environments.images.locate import is_archive, locate
-from cordee.systems.environments.images.oci import OciImage, open_image
 from cordee.systems.environments.images.reference import LocalPath, read_reference
 from cordee.systems.environments.images.store.image_store import ImageStore
-from cordee.systems.environments.node.document import Environment, ImageConfig
+from cordee.systems.environments.node.document import Environment
 
 
 def absolute_image(image: str, cwd: Path) -> str:

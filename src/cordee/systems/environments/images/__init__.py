@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.systems.environments.images.errors import ImageError, StoreError
+from cordee.machine.images.errors import ImageError, StoreError
 from cordee.systems.environments.images.locate import locate
 from cordee.systems.environments.images.reference import read_reference
 from cordee.systems.environments.images.store.image_store import ImageStore, own_store

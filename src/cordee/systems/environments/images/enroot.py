@@ -16,7 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from cordee.core.findings import Finding
-from cordee.systems.environments.node.document import ContainerRoot, Environment, ImageConfig
+from cordee.machine.image_config import ImageConfig
+from cordee.systems.environments.node.document import ContainerRoot, Environment
 
 RC, ENVIRON, LOCAL, FSTAB = "etc/rc", "etc/environment", "etc/rc.local", "etc/fstab"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cordee.systems.environments.images.layers.merged import merge
+from cordee.machine.images.oci import OciImage
 from cordee.systems.environments.images.make import tool_version
-from cordee.systems.environments.images.oci import OciImage
+from cordee.systems.environments.images.merged import merge
 from cordee.systems.environments.images.store.image_store import ImageStore
 from cordee.systems.environments.images.store.records import StoredImage
 

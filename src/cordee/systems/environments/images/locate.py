@@ -9,15 +9,16 @@ from pathlib import Path
 
 from cordee.core.words import nearest
 from cordee.machine.foreign_files import regular
+from cordee.machine.image_config import ImageConfig
+from cordee.machine.images.errors import ImageError
+from cordee.machine.images.oci import is_layout, open_image, this_architecture
 from cordee.systems.environments.images.elf import architecture_of_folder, architecture_of_squashfs
 from cordee.systems.environments.images.enroot import enroot_config
-from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.oci import is_layout, open_image, this_architecture
 from cordee.systems.environments.images.reference import LocalPath, RegistryReference, read_reference
 from cordee.systems.environments.images.squash import is_squashfs, read_superblock
 from cordee.systems.environments.images.store.image_store import ImageStore, stored_beside
 from cordee.systems.environments.images.store.records import StoredImage
-from cordee.systems.environments.node.document import ContainerRoot, Environment, ImageConfig
+from cordee.systems.environments.node.document import ContainerRoot, Environment
 
 _TAR_MAGIC = b"ustar"
 _TAR_MAGIC_AT = 257

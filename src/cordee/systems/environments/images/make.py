@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from cordee.systems.environments.images.errors import ImageError, StoreError
+from cordee.machine.images.errors import ImageError, StoreError
 
 # zstd at level 3 packs at the speed of a disk; the tool's own default, 15, takes ten times as long for 5 % less.
 _PACKING = ["-comp", "zstd", "-Xcompression-level", "3"]

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from cordee.systems.environments.images.errors import ImageError
+from cordee.machine.images.errors import ImageError
 
 DEFAULT_REGISTRY = "docker.io"
 DEFAULT_TAG = "latest"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cordee.core.units import format_size
 from cordee.machine.foreign_files import regular
-from cordee.systems.environments.images.errors import ImageError
+from cordee.machine.images.errors import ImageError
 
 # The superblock of squashfs 4.0, little-endian: Documentation/filesystems/squashfs.rst of Linux and fs/squashfs/squashfs_fs.h.
 _SUPERBLOCK = struct.Struct("<5I6H8Q")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Mapping, Optional
 
+from cordee.machine.image_config import ImageConfig
+
 SCHEMA = "cordee.environment/1"
 # host: the machine's own root, no container. folder: a plain root folder. squashfs: a file to mount.
 ROOT_KINDS = ("host", "folder", "squashfs")
@@ -32,26 +34,6 @@ class ContainerRoot:
 
     kind: str
     path: str = ""
-
-
-@dataclass(frozen=True)
-class ImageConfig:
-    """What an image says of itself.
-
-    Attributes:
-        env: its variables.
-        entrypoint, command: its argument vectors.
-        workdir: where its commands begin; None: not said.
-        architecture: as OCI spells it (`amd64`, `arm64`); None: not said.
-        digest: `sha256:...` of the manifest it was imported from; None: it is a bare folder or file.
-    """
-
-    env: dict[str, str] = field(default_factory=dict)
-    entrypoint: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
-    workdir: Optional[str] = None
-    architecture: Optional[str] = None
-    digest: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from cordee.core.errors import CordeeError
 from cordee.core.secrets import masked_text
 from cordee.core.units import format_size
+from cordee.machine.images.errors import ImageError
+from cordee.machine.images.oci import INDEX_TYPES, OciImage, open_download, open_image, this_architecture
 from cordee.machine.processes.parent import die_with_parent
-from cordee.systems.environments.images.errors import ImageError
 from cordee.systems.environments.images.make import no_space, out_of_quota
-from cordee.systems.environments.images.oci import INDEX_TYPES, OciImage, open_download, open_image, this_architecture
 from cordee.systems.environments.images.reference import RegistryReference
 from cordee.systems.environments.images.registry.credentials import write_auth_file
 from cordee.systems.environments.images.store.sizes import folder_bytes

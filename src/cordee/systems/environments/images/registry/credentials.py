@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cordee.systems.environments.images.errors import ImageError
+from cordee.machine.images.errors import ImageError
 from cordee.systems.environments.images.reference import RegistryReference
 
 # Whom docker.io's credentials are filed under.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cordee.core.units import format_duration
 from cordee.core.words import alike
-from cordee.systems.environments.images.errors import ImageError
+from cordee.machine.images.errors import ImageError
 from cordee.systems.environments.images.store.image_store import ImageStore, now_of
 from cordee.systems.environments.images.store.lock import is_gone, owner_of, release
 from cordee.systems.environments.images.store.records import StoredImage

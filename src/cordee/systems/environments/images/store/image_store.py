@@ -29,7 +29,8 @@ from typing import NoReturn
 
 from cordee.core.documents.config_paths import cache_folder, runs_path
 from cordee.core.units import utc_text
-from cordee.systems.environments.images.errors import NoStoreError, StoreError
+from cordee.machine.image_config import ImageConfig
+from cordee.machine.images.errors import NoStoreError, StoreError
 from cordee.systems.environments.images.make import no_space, out_of_quota
 from cordee.systems.environments.images.store.lock import FolderLock, identity
 from cordee.systems.environments.images.store.records import (
@@ -43,7 +44,6 @@ from cordee.systems.environments.images.store.records import (
     read_image,
     read_name,
 )
-from cordee.systems.environments.node.document import ImageConfig
 
 _LEAST_DIGITS = 6
 VARIABLE = "EDF_IMAGESTORE"

@@ -9,8 +9,8 @@ from typing import Any
 
 from cordee.core.units import utc_text
 from cordee.machine.foreign_files import read_json, regular
-from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.node.document import ImageConfig
+from cordee.machine.image_config import ImageConfig
+from cordee.machine.images.errors import ImageError
 
 IMAGE_SCHEMA = "cordee.image/1"
 NAME_SCHEMA = "cordee.image-name/1"

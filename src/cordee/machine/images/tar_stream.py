@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from cordee.systems.environments.images.layers.model import ByteReader
+from cordee.machine.images.byte_reader import ByteReader
 
 BLOCK_BYTES = 512
 _CHUNK_BYTES = 1 << 20
@@ -23,6 +23,7 @@ REGULAR, OLD_REGULAR, CONTIGUOUS, GNU_SPARSE = b"0", b"\0", b"7", b"S"
 HARD_LINK, SYMBOLIC_LINK, CHARACTER, BLOCK, FOLDER, PIPE = b"1", b"2", b"3", b"4", b"5", b"6"
 _WITH_DATA = (REGULAR, OLD_REGULAR, CONTIGUOUS, GNU_SPARSE)
 _XATTR = "SCHILY.xattr."
+_CAPABILITY = _XATTR + "security.capability"
 
 
 class TarFault(Exception):
@@ -44,7 +45,9 @@ class TarEntry:
         kind: one of the constants of this module, `REGULAR` for all files with data.
         size_bytes: of the file, holes included.
         link: the target of a link.
+        uid: of its owner.
         attributes: how many extended attributes it has.
+        capable: whether one of them gives it capabilities of the kernel.
         stored_bytes: of its data in the archive.
         pieces: of a sparse file; None: it is not sparse.
     """
@@ -58,6 +61,8 @@ class TarEntry:
     attributes: int
     stored_bytes: int
     pieces: list[SparsePiece] | None
+    uid: int = 0
+    capable: bool = False
 
 
 class TarReader:
@@ -128,6 +133,8 @@ class TarReader:
             attributes=sum(key.startswith(_XATTR) for key in pax),
             stored_bytes=stored if kind in _WITH_DATA else 0,
             pieces=None,
+            uid=_decimal(pax, "uid", _number(header[108:116])),
+            capable=_CAPABILITY in pax,
         )
         self._left = -(-member.stored_bytes // BLOCK_BYTES) * BLOCK_BYTES
         if kind == GNU_SPARSE:

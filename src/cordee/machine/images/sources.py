@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from cordee.machine.foreign_files import regular
-from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.layers.zstd import ZSTD_MAGIC
+from cordee.machine.images.errors import ImageError
+from cordee.machine.images.zstd import ZSTD_MAGIC
 
 _MAX_LINKS = 8
 
@@ -53,19 +54,25 @@ class DownloadSource(LayoutFolder):
 
 
 class ArchiveSource:
-    """A tar archive, whose members are read where they lie."""
+    """A tar archive, whose members are read where they lie.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: of it.
+        opened: gives it, open at its beginning, to whoever can open no files; None: it is opened by its path.
+    """
+
+    def __init__(self, path: Path, opened: Callable[[], BinaryIO] | None = None) -> None:
         self.given = str(path)
-        self._path = path
+        self._opened = opened or (lambda: open(path, "rb", opener=regular))  # noqa: SIM115 - handed on
         self._places: dict[str, tuple[int, int]] = {}
         self._links: dict[str, str] = {}
         try:
-            with open(path, "rb", opener=regular) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            with self._opened() as file, tarfile.open(fileobj=file, mode="r:") as archive:
                 for member in archive:
                     self._note(member)
         except tarfile.TarError as error:
-            raise _no_archive(path, error) from None
+            with self._opened() as file:
+                raise _no_archive(path, file.read(6), error) from None
         except OSError as error:
             raise ImageError(f"the archive cannot be read: {error.strerror or error}", given=str(path)) from None
 
@@ -83,14 +90,12 @@ class ArchiveSource:
         for _ in range(_MAX_LINKS):
             name = self._links.get(name, name)
         offset, size = self._places[name]
-        file = open(self._path, "rb", opener=regular)  # noqa: SIM115 - handed on
+        file = self._opened()
         file.seek(offset)
         return file, size
 
 
-def _no_archive(path: Path, error: Exception) -> ImageError:
-    with open(path, "rb", opener=regular) as file:
-        first = file.read(6)
+def _no_archive(path: Path, first: bytes, error: Exception) -> ImageError:
     for magic, what, command in (
         (b"\x1f\x8b", "gzip", "gunzip -k"),
         (ZSTD_MAGIC, "zstd", "zstd -d"),

@@ -8,10 +8,10 @@ import sys
 import threading
 from typing import IO, TYPE_CHECKING, Any
 
-from cordee.systems.environments.images.errors import ImageError
+from cordee.machine.images.errors import ImageError
 
 if TYPE_CHECKING:
-    from cordee.systems.environments.images.layers.model import ByteReader
+    from cordee.machine.images.byte_reader import ByteReader
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK_BYTES = 1 << 20

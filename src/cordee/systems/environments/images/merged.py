@@ -16,11 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.layers import tar_stream
-from cordee.systems.environments.images.layers.blobs import LayerStream
-from cordee.systems.environments.images.layers.tar_stream import TarEntry, TarFault, TarReader
-from cordee.systems.environments.images.layers.tree import (
+from cordee.machine.images import tar_stream
+from cordee.machine.images.blobs import LayerStream
+from cordee.machine.images.errors import ImageError
+from cordee.machine.images.oci import OciImage
+from cordee.machine.images.tar_stream import TarEntry, TarFault, TarReader
+from cordee.machine.images.tree import (
     FIFO,
     FILE,
     FOLDER,
@@ -35,7 +36,6 @@ from cordee.systems.environments.images.layers.tree import (
     split_path,
 )
 from cordee.systems.environments.images.make import squashfs_from_tar
-from cordee.systems.environments.images.oci import OciImage
 
 _MAX_TIME = (1 << 32) - 1
 _KEPT_BITS = 0o1777

@@ -10,15 +10,15 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cordee.machine.foreign_files import parse_json
-from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.layers.blobs import LayerStream, VerifiedReader, open_blob, read_all
-from cordee.systems.environments.images.sources import ArchiveSource, DownloadSource, ImageSource, LayoutFolder
-from cordee.systems.environments.node.document import ImageConfig
+from cordee.machine.image_config import ImageConfig
+from cordee.machine.images.blobs import LayerStream, VerifiedReader, open_blob, read_all
+from cordee.machine.images.errors import ImageError
+from cordee.machine.images.sources import ArchiveSource, DownloadSource, ImageSource, LayoutFolder
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
@@ -46,11 +46,13 @@ class OciImage:
         source: where its files are.
         config: what it says of itself; its digest is the manifest's, or the configuration's where there is no manifest.
         layers: the lowest first.
+        document: its configuration as it is written.
     """
 
     source: ImageSource
     config: ImageConfig
     layers: tuple[OciLayer, ...]
+    document: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def digest(self) -> str:
@@ -97,7 +99,11 @@ def open_image(path: Path, *, tag: str | None = None, architecture: str | None =
     Raises:
         ImageError: it is none, damaged, for other architectures, or `tag` does not name one of those in it.
     """
-    source: ImageSource = LayoutFolder(path) if path.is_dir() else ArchiveSource(path)
+    return image_in(LayoutFolder(path) if path.is_dir() else ArchiveSource(path), tag=tag, architecture=architecture)
+
+
+def image_in(source: ImageSource, *, tag: str | None = None, architecture: str | None = None) -> OciImage:
+    """Return the image in a layout or archive that is open, as `open_image` does."""
     with _forms(source):
         return _open(source, tag, architecture or this_architecture())
 
@@ -230,7 +236,7 @@ def _image(source: ImageSource, descriptor: dict[str, Any], data: bytes | None =
         if "encrypted" in str(layer.get("mediaType")):
             raise ImageError(f"layer {position + 1} is encrypted", given=source.given, next="decrypt the image")
         layers.append(OciLayer("", _digest(layer, source), _size(layer, source), None))
-    return OciImage(source, _config(config, str(descriptor["digest"]), source), tuple(layers))
+    return OciImage(source, _config(config, str(descriptor["digest"]), source), tuple(layers), config)
 
 
 def _docker_image(source: ImageSource, tag: str | None, wanted: str) -> OciImage:
@@ -264,6 +270,7 @@ def _docker_image(source: ImageSource, tag: str | None, wanted: str) -> OciImage
             OciLayer(str(name), None, None, _digest({"digest": each}, source))
             for name, each in zip(names, diff_ids, strict=True)
         ),
+        config,
     )
     if image.config.architecture not in (None, wanted):
         raise ImageError(

@@ -10,10 +10,10 @@ import zlib
 from typing import Any, BinaryIO
 
 from cordee.core.units import format_size
-from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.layers.model import ByteReader
-from cordee.systems.environments.images.layers.zstd import ZSTD_MAGIC, ZstdError, open_zstd
-from cordee.systems.environments.images.sources import ImageSource
+from cordee.machine.images.byte_reader import ByteReader
+from cordee.machine.images.errors import ImageError
+from cordee.machine.images.sources import ImageSource
+from cordee.machine.images.zstd import ZSTD_MAGIC, ZstdError, open_zstd
 
 _CHUNK_BYTES = 1 << 20
 _MAX_DOCUMENT_BYTES = 16 << 20

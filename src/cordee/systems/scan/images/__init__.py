@@ -1,0 +1,1 @@
+"""Images: what is in a root, a squashfs or the layers of a container image, without unpacking or mounting any."""

@@ -1,0 +1,232 @@
+"""What is found in the files of an image, wherever they come from: a root, a squashfs, layers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from cordee.systems.scan.images.system_packages import alpine_packages, debian_packages, ecosystem_of, rpm_packages
+from cordee.systems.scan.node.formats.texts import secret_sights
+from cordee.systems.scan.node.verdict import Sight
+from cordee.systems.scan.packages.installed import conda_package, python_package
+from cordee.systems.scan.packages.model import FoundPackage
+from cordee.systems.scan.packages.startup import customize_sights, pth_sights
+
+DATABASE_BYTES, TEXT_BYTES = 256 << 20, 256 << 10
+_KEPT_BYTES = 512 << 20
+_MOST_SHOWN = 12
+_DATABASES = re.compile(
+    r"var/lib/dpkg/status(?:\.d/[^/]+)?|lib/apk/db/installed|(?:var/lib|usr/lib/sysimage)/rpm/(?:rpmdb\.sqlite|Packages(?:\.db)?)"
+    r"|(?:etc|usr/lib)/os-release|(?:.*/)?conda-meta/[^/]+\.json|(?:.*/)?[^/]+\.(?:dist-info/METADATA|egg-info/PKG-INFO)"
+    r"|(?:.*/)?(?:site|dist)-packages/(?:[^/]+\.pth|(?:site|user)customize\.py|torch/version\.py)"
+)
+# Files of the system and of packages are everybody's: keys stand in what somebody has added.
+_NO_SECRETS = re.compile(
+    r"(?:usr|lib|lib64|bin|sbin|boot|proc|sys|dev)/(?!local/(?:etc|bin|src)/)|.*(?:^|/)(?:site-packages|dist-packages|node_modules|conda-meta|pkgs|__pycache__"
+    r"|share/(?:doc|man|locale|zoneinfo|perl5?)|ca-certificates|ssl/certs)/|var/lib/(?:dpkg|apt|rpm|apk)/"
+)
+_NO_TEXT = re.compile(
+    r".*\.(?:so(?:\.\d+)*|a|o|pyc|png|jpe?g|gz|xz|zst|bz2|zip|whl|tar|pt|bin|safetensors|parquet|npy|npz|mo)$"
+)
+_USUAL = frozenset(
+    [
+        "su",
+        "mount",
+        "umount",
+        "passwd",
+        "chsh",
+        "chfn",
+        "newgrp",
+        "gpasswd",
+        "sudo",
+        "pkexec",
+        "ping",
+        "ping6",
+        "fusermount",
+        "fusermount3",
+        "unix_chkpwd",
+        "chage",
+        "expiry",
+        "crontab",
+        "at",
+        "ssh-keysign",
+        "dbus-daemon-launch-helper",
+        "polkit-agent-helper-1",
+        "bbsuid",
+        "newuidmap",
+        "newgidmap",
+        "wall",
+        "write",
+        "ssh-agent",
+        "locate",
+        "plocate",
+        "mlocate",
+        "pam_extrausers_chkpwd",
+        "utempter",
+        "traceroute6.iputils",
+        "arping",
+        "clockdiff",
+        "mtr-packet",
+        "pam_timestamp_check",
+        "userhelper",
+        "grub2-set-bootflag",
+        "staprun",
+    ]
+)
+
+
+class ImageFacts(NamedTuple):
+    """What an image holds.
+
+    Attributes:
+        packages: of its systems of packages.
+        sights: what was seen.
+        torch: the text of PyTorch's `version.py`; empty: there is none.
+    """
+
+    packages: tuple[FoundPackage, ...]
+    sights: tuple[Sight, ...]
+    torch: str = ""
+
+
+def is_wanted(path: str, size: int) -> bool:
+    """Return whether the content of a file tells of packages, or may hold a key."""
+    if _DATABASES.fullmatch(path):
+        return size <= DATABASE_BYTES
+    return 0 < size <= TEXT_BYTES and not _NO_SECRETS.match(path) and not _NO_TEXT.match(path)
+
+
+class ImageFinder:
+    """Takes what an image holds, file by file, and says at the end what that makes.
+
+    Args:
+        given: the image, as people know it.
+    """
+
+    def __init__(self, given: str) -> None:
+        self._given, self._kept = given, 0
+        self._databases: dict[str, bytes] = {}
+        self._sights: dict[Sight, None] = {}
+        self._set_id: list[str] = []
+        self._odd: list[str] = []
+        self._capable: list[str] = []
+
+    def saw(self, rule: str, severity: str, text: str, where: str = "") -> None:
+        """Keep one sight."""
+        self._sights[Sight(rule, severity, text, where)] = None
+
+    def name(self, path: str, kind: str, mode: int, uid: int, *, capable: bool) -> None:
+        """Take one name that is in the image."""
+        if kind != "file":
+            return
+        if mode & 0o4000 or (mode & 0o2000 and mode & 0o010):
+            name = path.rpartition("/")[2]
+            usual = name in _USUAL or (not mode & 0o4000)
+            (self._set_id if usual else self._odd).append(f"/{path}" + ("" if not uid else f" (of user {uid})"))
+        if capable:
+            self._capable.append(f"/{path}")
+
+    def content(self, path: str, content: bytes) -> None:
+        """Take the content of a file that is in the image."""
+        if not _DATABASES.fullmatch(path):
+            self.text(path, content)
+            return
+        self._kept += len(content)
+        if self._kept > _KEPT_BYTES:
+            self.saw("image-too-much", "unknown", "its databases of packages are larger than any", f"/{path}")
+        else:
+            self._databases[path] = content
+
+    def text(self, path: str, content: bytes, behind: str = "") -> None:
+        """Look for keys in a file.
+
+        Args:
+            path: in the image.
+            content: all of it.
+            behind: what is told behind each, such as that a later layer deletes the file.
+        """
+        if b"\0" in content[:1024] or _DATABASES.fullmatch(path):
+            return
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            return
+        for sight in secret_sights(text, f"/{path}"):
+            self.saw("image-secret-layer", sight.severity, sight.text + behind, sight.where)
+
+    def facts(self) -> ImageFacts:
+        """Return what all of it makes."""
+        system = {}
+        for path in ("usr/lib/os-release", "etc/os-release"):
+            system.update(_os_release(self._databases.get(path, b"")))
+        ecosystem = ecosystem_of(system)
+        packages: list[FoundPackage] = []
+        torch = ""
+        for path, content in sorted(self._databases.items()):
+            name = path.rpartition("/")[2]
+            if path.endswith("torch/version.py"):
+                torch = torch or content[: 1 << 16].decode("utf-8", "replace")
+            elif name.endswith(".pth"):
+                self._sights.update(dict.fromkeys(pth_sights(content, f"/{path}")))
+            elif name in ("sitecustomize.py", "usercustomize.py"):
+                self._sights.update(dict.fromkeys(customize_sights(content, f"/{path}")))
+            elif name in ("METADATA", "PKG-INFO"):
+                packages += filter(None, [python_package(content, self._given)])
+            elif path.rpartition("/")[0].endswith("conda-meta"):
+                packages += filter(None, [conda_package(content, self._given)])
+            elif name != "os-release":
+                packages += self._of_system(path, content, ecosystem)
+        self._told_rights()
+        return ImageFacts(tuple(dict.fromkeys(packages)), tuple(self._sights), torch)
+
+    def _of_system(self, path: str, content: bytes, ecosystem: str) -> list[FoundPackage]:
+        try:
+            if "/dpkg/" in path:
+                return list(debian_packages(content, self._given, ecosystem))
+            if "/apk/" in path:
+                return list(alpine_packages(content, self._given, ecosystem))
+            return list(rpm_packages(content, self._given, ecosystem))
+        except ValueError as error:
+            self.saw("image-unreadable", "unknown", f"its packages cannot be read: {error}", f"/{path}")
+            return []
+
+    def _told_rights(self) -> None:
+        for rule, severity, names, text in (
+            ("image-setuid", "warn", self._set_id, "run with the rights of their owner or group"),
+            (
+                "image-setuid-odd",
+                "unknown",
+                self._odd,
+                "run with the rights of their owner, which no distribution has so",
+            ),
+            ("image-capability", "warn", self._capable, "have capabilities of the kernel"),
+        ):
+            if names:
+                shown = ", ".join(sorted(names)[:_MOST_SHOWN]) + (" ..." if len(names) > _MOST_SHOWN else "")
+                self.saw(rule, severity, f"{len(names)} of its files {text}: {shown}")
+
+
+def _os_release(content: bytes) -> dict[str, str]:
+    pairs = (line.partition("=") for line in content.decode("utf-8", "replace").splitlines() if "=" in line)
+    return {key.strip(): value.strip().strip("\"'") for key, _, value in pairs}
+
+
+def facts_document(facts: ImageFacts) -> dict[str, Any]:
+    """Return facts as JSON takes them."""
+    return {"packages": facts.packages, "sights": facts.sights, "torch": facts.torch}
+
+
+def facts_of(document: dict[str, Any]) -> ImageFacts:
+    """Return facts from JSON.
+
+    Raises:
+        ValueError: they are none.
+    """
+    try:
+        packages = tuple(
+            FoundPackage(*(tuple(value) if isinstance(value, list) else str(value) for value in one))  # type: ignore[arg-type]
+            for one in document["packages"]
+        )
+        return ImageFacts(packages, tuple(Sight(*map(str, one)) for one in document["sights"]), str(document["torch"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the answer is of a form that is not known: {error}") from None

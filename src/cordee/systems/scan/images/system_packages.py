@@ -1,0 +1,138 @@
+"""The databases of packages that systems keep: dpkg's and apk's texts, and RPM's headers in SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+
+from cordee.systems.scan.packages.model import FoundPackage
+
+_MOST_PACKAGES, _MOST_ENTRIES = 200_000, 65_536
+_SQLITE = b"SQLite format 3\0"
+_RPM_ENTRY = struct.Struct(">4I")
+_NAME, _VERSION, _RELEASE, _EPOCH, _LICENCE, _ARCHITECTURE, _SOURCE = 1000, 1001, 1002, 1003, 1014, 1022, 1044
+_OS_NAMES = {"rocky": "Rocky Linux", "almalinux": "AlmaLinux", "wolfi": "Wolfi", "chainguard": "Chainguard"}
+
+
+def ecosystem_of(system: dict[str, str]) -> str:
+    """Return whose advisories are about a system, as OSV names it; empty: nobody's that is known.
+
+    Args:
+        system: what its os-release says.
+    """
+    name, version = system.get("ID", "").lower(), system.get("VERSION_ID", "")
+    major, _, minor = version.partition(".")
+    match name:
+        case "debian":
+            return f"Debian:{major}" if major else "Debian"
+        case "ubuntu":
+            even = major.isdigit() and int(major) % 2 == 0 and minor == "04"
+            return f"Ubuntu:{version}" + (":LTS" if even else "")
+        case "alpine":
+            return f"Alpine:v{'.'.join(version.split('.')[:2])}"
+        case "rhel":
+            return f"Red Hat:enterprise_linux:{major}"
+        case "opensuse-leap":
+            return f"openSUSE:Leap {version}"
+        case "wolfi" | "chainguard":
+            return _OS_NAMES[name]
+        case "rocky" | "almalinux":
+            return f"{_OS_NAMES[name]}:{major}"
+    return ""
+
+
+def debian_packages(status: bytes, path: str, ecosystem: str) -> Iterator[FoundPackage]:
+    """Yield the packages that dpkg has installed, by its status file."""
+    for number, said in enumerate(_paragraphs(status, ": ", _DEBIAN)):
+        if number > _MOST_PACKAGES:
+            return
+        if (
+            not said.get("Package")
+            or "not-installed" in said.get("Status", "")
+            or "deinstall" in said.get("Status", "")
+        ):
+            continue
+        source, _, version = said.get("Source", "").partition(" ")
+        yield FoundPackage(
+            said["Package"][:200], said.get("Version", "")[:200], "deb", path, source[:200], version.strip("()")[:200], ecosystem,
+            architecture=said.get("Architecture", "")[:40],
+        )  # fmt: skip
+
+
+_DEBIAN = ("Package", "Version", "Status", "Source", "Architecture")
+
+
+def alpine_packages(installed: bytes, path: str, ecosystem: str) -> Iterator[FoundPackage]:
+    """Yield the packages that apk has installed."""
+    for number, said in enumerate(_paragraphs(installed, ":", ("P", "V", "o", "L", "A"))):
+        if number > _MOST_PACKAGES:
+            return
+        if said.get("P"):
+            yield FoundPackage(
+                said["P"][:200], said.get("V", "")[:200], "apk", path, said.get("o", "")[:200], "", ecosystem,
+                licence=said.get("L", "")[:120], architecture=said.get("A", "")[:40],
+            )  # fmt: skip
+
+
+def rpm_packages(database: bytes, path: str, ecosystem: str) -> Iterator[FoundPackage]:
+    """Yield the packages that RPM has installed, by its SQLite database.
+
+    Raises:
+        ValueError: it is none, or damaged.
+    """
+    if not database.startswith(_SQLITE):
+        raise ValueError(
+            "RPM's database is of its older form (Berkeley DB or ndb); `rpmdb --rebuilddb` makes the newer one"
+        )
+    # In memory there is no log beside it, which these two bytes would ask for.
+    image = database[:18] + b"\1\1" + database[20:]
+    try:
+        with closing(sqlite3.connect(":memory:")) as data:
+            data.deserialize(image)
+            for number, (blob,) in enumerate(data.execute("select blob from Packages")):
+                if number > _MOST_PACKAGES:
+                    return
+                yield _rpm_package(bytes(blob), path, ecosystem)
+    except (sqlite3.Error, TypeError) as error:
+        raise ValueError(f"RPM's database is damaged: {error}") from None
+
+
+def _rpm_package(header: bytes, path: str, ecosystem: str) -> FoundPackage:
+    try:
+        entries, size = struct.unpack_from(">II", header)
+        if entries > _MOST_ENTRIES or 8 + 16 * entries + size > len(header):
+            raise ValueError("a header of RPM's database is damaged")
+        data = header[8 + 16 * entries :]
+        found: dict[int, str] = {}
+        for at in range(entries):
+            tag, kind, offset, _ = _RPM_ENTRY.unpack_from(header, 8 + 16 * at)
+            if tag in (_NAME, _VERSION, _RELEASE, _LICENCE, _ARCHITECTURE, _SOURCE) and kind in (6, 9):
+                found[tag] = data[offset : offset + 400].partition(b"\0")[0].decode("utf-8", "replace")
+            elif tag == _EPOCH and kind == 4:
+                found[tag] = str(struct.unpack_from(">I", data, offset)[0])
+    except struct.error:
+        raise ValueError("a header of RPM's database is damaged") from None
+    epoch = f"{found[_EPOCH]}:" if _EPOCH in found else ""
+    version = f"{epoch}{found.get(_VERSION, '')}-{found.get(_RELEASE, '')}"
+    source = found.get(_SOURCE, "").rsplit("-", 2)[0]
+    return FoundPackage(
+        found.get(_NAME, "")[:200], version[:200], "rpm", path, source, "", ecosystem,
+        licence=found.get(_LICENCE, "")[:120], architecture=found.get(_ARCHITECTURE, "")[:40],
+    )  # fmt: skip
+
+
+def _paragraphs(content: bytes, colon: str, keys: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    said: dict[str, str] = {}
+    for line in content.decode("utf-8", "replace").split("\n"):
+        if not line.strip():
+            if said:
+                yield said
+                said = {}
+            continue
+        key, found, value = line.partition(colon)
+        if found and key in keys:
+            said.setdefault(key, value.strip())
+    if said:
+        yield said

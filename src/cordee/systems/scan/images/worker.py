@@ -1,0 +1,118 @@
+"""The process that looks into an image: `python -m`, what it may read as open descriptors, what it found as JSON on its output.
+
+It opens nothing itself (where the kernel can hold it to that) unless the image is a folder, and its memory and time are limited.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from cordee.core.errors import CordeeError
+from cordee.machine.images.sources import ArchiveSource, ImageSource
+from cordee.machine.squashfs.reader import SquashfsFault, SquashfsReader
+from cordee.systems.scan.images.found import ImageFinder, facts_document, is_wanted
+from cordee.systems.scan.images.layers import look_at_layers
+from cordee.systems.scan.images.root import look_at_root
+from cordee.systems.scan.node.confinement import confine, limit
+
+MEMORY_BYTES = 3 << 30
+_TEXTS_BYTES = 512 << 20
+
+
+class DescriptorFile(io.RawIOBase):
+    """A file by a descriptor that others use as well: it has a position of its own."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor, self._at = descriptor, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = os.pread(self._descriptor, len(buffer), self._at)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}.get(whence, os.fstat(self._descriptor).st_size)
+        self._at = max(0, base + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+
+class OpenedSource:
+    """The files of an OCI layout, open already."""
+
+    def __init__(self, given: str, descriptors: dict[str, int]) -> None:
+        self.given, self._descriptors = given, descriptors
+
+    def open(self, name: str) -> tuple[BinaryIO, int]:
+        descriptor = self._descriptors[name]
+        return cast(BinaryIO, DescriptorFile(descriptor)), os.fstat(descriptor).st_size
+
+
+def main() -> int:
+    """Look into one image."""
+    order = json.loads(sys.argv[1])
+    given, form, descriptors = str(order["given"]), str(order["form"]), dict(order["descriptors"])
+    for name in ("utf-8-sig", "latin1", "utf-16", "idna"):
+        "".encode(name)  # nothing can be imported once the process is confined
+    limit(MEMORY_BYTES)
+    finder = ImageFinder(given)
+    confined = False
+    try:
+        if form == "squashfs":
+            reader = SquashfsReader(descriptors[""])
+            confined = confine()
+            _squashfs(reader, finder)
+        elif form == "folder":
+            look_at_root(given, finder)
+        else:
+            confined = confine()
+            source: ImageSource
+            if form == "archive":
+                source = ArchiveSource(Path(given), lambda: cast(BinaryIO, DescriptorFile(descriptors[""])))
+            else:
+                source = OpenedSource(given, descriptors)
+            look_at_layers(source, finder, order["tag"])
+    except SquashfsFault as fault:
+        finder.saw("image-unreadable", "unknown", f"it cannot be read to its end: {fault}")
+    except CordeeError as error:
+        finder.saw("image-unreadable", "unknown", f"{error.text}" + (f" ({error.next})" if error.next else ""))
+    except (MemoryError, RecursionError):
+        finder.saw("image-too-much", "unknown", "it takes more memory than a scan may have")
+    except OSError as error:
+        finder.saw("image-unreadable", "unknown", f"it cannot be read: {error.strerror or error}")
+    sys.stdout.write(json.dumps({"confined": confined, **facts_document(finder.facts())}))
+    sys.stdout.flush()
+    return 0
+
+
+def _squashfs(reader: SquashfsReader, finder: ImageFinder) -> None:
+    texts = 0
+    for node in reader.walk():
+        capable = node.attributes is not None and "security.capability" in reader.attributes(node)
+        finder.name(node.path, node.kind, node.mode, node.uid, capable=capable)
+        if node.kind != "file" or not is_wanted(node.path, node.size):
+            continue
+        texts += node.size
+        if texts > _TEXTS_BYTES:
+            finder.saw("image-too-much", "unknown", "it has more text than could be looked at")
+            continue
+        finder.content(node.path, reader.read(node, node.size))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

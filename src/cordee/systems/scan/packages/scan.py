@@ -1,0 +1,39 @@
+"""The packages below some paths: asked for by files, installed in environments, or part of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cordee.systems.scan.files import Tree, is_environment
+from cordee.systems.scan.images.scan import image_form, look_into
+from cordee.systems.scan.node.verdict import FileVerdict
+from cordee.systems.scan.packages.judge import PackageJudge, PackageScan
+from cordee.systems.scan.packages.site import judge_of, site_of
+
+
+def scan_packages(tree: Tree, cluster: str, advisories: str | None = None) -> PackageScan:
+    """Return what is to be said of the packages of a tree.
+
+    Args:
+        tree: of files.
+        cluster: whose lists of names and snapshot are taken.
+        advisories: another snapshot.
+
+    Raises:
+        UsageError: a list or the snapshot is not there, or is none.
+    """
+    judge = judge_of(site_of(cluster), advisories)
+    for file in tree.files:
+        judge.file(file)
+    for folder in tree.left_out:
+        if is_environment(Path(folder)):
+            judge.environment(folder)
+    for image in tree.images:
+        judge_image(image, judge)
+    return judge.result()
+
+
+def judge_image(path: str, judge: PackageJudge) -> FileVerdict:
+    """Judge what is in an image, and return the verdict."""
+    look = look_into(path, image_form(path) or "squashfs")
+    return judge.found(path, ("image", look.form), look.facts.packages, look.facts.sights)
