@@ -18,8 +18,8 @@ from cordee.job.load import LoadedJob
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.model import Plan
 from cordee.runs.folder import RunFolder, write_atomically
+from cordee.systems.scan.locations import MOST_FILES, PROGRAMS, job_code, locations, seen_document, text_of
 from cordee.systems.scan.node.verdict import FileVerdict, Sight, worst
-from cordee.systems.scan.places import MOST_FILES, PROGRAMS, job_code, places, seen_document, text_of
 from cordee.systems.scan.policy import ScanPolicy, demanded, policy_of
 from cordee.systems.scan.rules import RULES
 
@@ -54,7 +54,7 @@ class ScanExamination(Examination):
         findings = list(_keys(self.loaded, plan))
         documents = {finding.file for finding in findings}
         findings += (finding for finding in self._findings if finding.file not in documents)
-        named = (path for place in places(self.loaded, plan, self._code) for path in place.files())
+        named = (path for location in locations(self.loaded, plan, self._code) for path in location.files())
         own = {str(self.loaded.folder / name) for name in self._code if name.endswith(PROGRAMS)}
         files = list(itertools.islice((path for path in dict.fromkeys(named) if path not in own), MOST_FILES + 1))
         told = {finding.file for finding in findings}

@@ -28,7 +28,7 @@ _LOADED = re.compile(
 )
 
 
-class Place(NamedTuple):
+class ScanLocation(NamedTuple):
     """A file or folder that a job names.
 
     Attributes:
@@ -49,7 +49,7 @@ class Place(NamedTuple):
         return next(itertools.islice(_below(self.path), self.most, None), None) is None
 
 
-def places(loaded: LoadedJob, plan: Plan, code: Iterable[str]) -> Iterator[Place]:
+def locations(loaded: LoadedJob, plan: Plan, code: Iterable[str]) -> Iterator[ScanLocation]:
     """Yield what a job would load: its checkpoints, what its command, its variables and its scripts name, its data sets that lie here.
 
     A word such as `org/name` that is no path stands for the repository in Hugging Face's cache, where it is there.
@@ -61,15 +61,15 @@ def places(loaded: LoadedJob, plan: Plan, code: Iterable[str]) -> Iterator[Place
     """
     step, folder = plan.step, loaded.folder
     if step.checkpoint.declared:
-        yield Place(step.checkpoint.path, MOST_FILES)
+        yield ScanLocation(step.checkpoint.path, MOST_FILES)
     for begun in step.checkpoint.begin.checkpoints if step.checkpoint.begin else ():
-        yield Place(begun, MOST_FILES)
+        yield ScanLocation(begun, MOST_FILES)
     words = [*_values(step.tasks.argv[1:]), *loaded.job.env.values()]
     yield from _named(words, folder, loaded, every=True)
     yield from _named(_script_names(folder, code), folder, loaded, every=False)
     for one in loaded.job.data.values():
         if "://" not in one.source:
-            yield Place(str(folder / one.source), MOST_OF_DATA)
+            yield ScanLocation(str(folder / one.source), MOST_OF_DATA)
 
 
 def job_code(loaded: LoadedJob, run_folder: Path) -> list[str]:
@@ -109,7 +109,7 @@ def _script_names(folder: Path, code: Iterable[str]) -> Iterator[str]:
         yield from (found["name"] for found in _LOADED.finditer(text))
 
 
-def _named(words: Iterable[str], folder: Path, loaded: LoadedJob, *, every: bool) -> Iterator[Place]:
+def _named(words: Iterable[str], folder: Path, loaded: LoadedJob, *, every: bool) -> Iterator[ScanLocation]:
     """Yield the places that words name: paths, but for folders in which the job lies itself, and repositories.
 
     Args:
@@ -125,10 +125,10 @@ def _named(words: Iterable[str], folder: Path, loaded: LoadedJob, *, every: bool
         path = folder / os.path.expanduser(value)
         if os.path.isfile(path) or (every and os.path.isdir(path)):
             if not folder.resolve().is_relative_to(path.resolve()):
-                yield Place(str(path), MOST_FILES)
+                yield ScanLocation(str(path), MOST_FILES)
         elif _REPOSITORY.fullmatch(value):
             for hub in hubs:
-                yield from (Place(str(one), MOST_FILES) for one in _snapshots(hub, value, told))
+                yield from (ScanLocation(str(one), MOST_FILES) for one in _snapshots(hub, value, told))
 
 
 def _hubs(loaded: LoadedJob) -> Iterator[Path]:
@@ -165,6 +165,6 @@ def _below(place: str) -> Iterator[str]:
 
 def seen_document(loaded: LoadedJob, plan: Plan, code: Sequence[str], at: float) -> str:
     """Return what ranks are told of the gate: what lies at or below these places was looked at, as it was at that time (seconds since 1970)."""
-    looked = [place.path for place in places(loaded, plan, code) if place.whole]
+    looked = [place.path for place in locations(loaded, plan, code) if place.whole]
     looked += [str(loaded.folder / name) for name in code if not name.endswith(PROGRAMS)][:MOST_FILES]
     return json.dumps({"schema": "cordee.scan-seen/1", "at": at, "places": sorted(set(map(os.path.realpath, looked)))})
