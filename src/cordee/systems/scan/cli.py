@@ -23,6 +23,14 @@ from cordee.job.terminal.options import json_option
     metavar="FILE",
     help="Write the tensors of one checkpoint of PyTorch to FILE as safetensors, running nothing of it.",
 )
+@click.option(
+    "--history", is_flag=True, help="Look for keys in what the repositories around PATH have ever committed, too."
+)
+@click.option(
+    "--move-keys",
+    is_flag=True,
+    help="Put the keys of shell and Python scripts into files that only you may read, and have the scripts read those.",
+)
 @click.option("--explain", metavar="RULE", help="Say what a rule means, and what to do.")
 @json_option
 def command(
@@ -30,6 +38,8 @@ def command(
     allow: tuple[str, ...],
     no_secrets: bool,
     convert: str | None,
+    history: bool,
+    move_keys: bool,
     explain: str | None,
     as_json: bool,
 ) -> None:
@@ -42,10 +52,11 @@ def command(
     Example:
       cordee scan .
       cordee scan model.pt --json
+      cordee scan --move-keys job.sh
       cordee scan --explain model-pickle-call
     """
     from cordee.core.draw.clean import clean
-    from cordee.systems.scan.files import scan_tree, tree_of
+    from cordee.systems.scan.files import scan_tree, tree_of, with_history
     from cordee.systems.scan.words import explained, lines
 
     if explain is not None:
@@ -56,7 +67,12 @@ def command(
     if convert is not None:
         _converted(paths, convert, as_json)
         return
+    if move_keys:
+        _moved(paths, as_json)
+        return
     scan = scan_tree(tree_of(paths), allow, secrets=not no_secrets)
+    if history:
+        scan = with_history(scan, paths)
     if as_json:
         print_json(scan.document())
     else:
@@ -83,3 +99,34 @@ def _converted(paths: tuple[str, ...], target: str, as_json: bool) -> None:
     if converted.left_out:
         shown = ", ".join(converted.left_out[:8]) + (" ..." if len(converted.left_out) > 8 else "")
         click.echo(clean(f"left out, being no tensors: {shown}"))
+
+
+def _moved(paths: tuple[str, ...], as_json: bool) -> None:
+    from pathlib import Path
+
+    from cordee.core.draw.clean import clean
+    from cordee.core.words import counted
+    from cordee.systems.scan.move import move_keys
+
+    left = 0
+    for path in paths:
+        try:
+            moved = move_keys(Path(path))
+        except OSError as error:
+            raise UsageError(f"{error.strerror or error}", given=error.filename or path) from None
+        left += len(moved.left)
+        if as_json:
+            print_json(moved._asdict())
+            continue
+        click.echo(clean(moved.difference), nl=False)
+        for file in moved.files:
+            click.echo(clean(f"moved: {file} (mode 600)"))
+        for words in moved.left:
+            click.echo(clean(f"left:  {moved.path}: {words}"))
+        if moved.files:
+            click.echo(
+                "next:  a key that others could read is theirs: have the service make a new one, and put it into that file"
+            )
+        elif not moved.left:
+            click.echo(clean(f"{moved.path}: {counted(0, 'key')} found"))
+    raise click.exceptions.Exit(EXIT_BAD if left else EXIT_DONE)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cordee.client.adapters.loads import SEEN_FILE
 from cordee.core.findings import Finding
-from cordee.core.secrets import keys_in
+from cordee.core.secret_forms import keys_in
 from cordee.core.words import counted
 from cordee.job.load import LoadedJob
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths

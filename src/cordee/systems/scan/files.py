@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cordee.core.errors import UsageError
+from cordee.core.words import counted
+from cordee.systems.scan.history import repository_of, scan_history
 from cordee.systems.scan.node.scanner import Scanner
 from cordee.systems.scan.node.verdict import FileVerdict, worst
 from cordee.systems.scan.rules import RULES
@@ -38,12 +40,14 @@ class ScanResult(NamedTuple):
         bad: the verdicts that are not clean, the worst first.
         tree: what was looked at, and what not.
         confined: whether those that looked could reach nothing else.
+        notes: what else is to be said.
     """
 
     files: int
     bad: list[FileVerdict]
     tree: Tree
     confined: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -58,6 +62,7 @@ class ScanResult(NamedTuple):
             "confined": self.confined,
             "left_out": self.tree.left_out,
             "special": self.tree.special,
+            "notes": list(self.notes),
             "findings": [
                 {
                     "path": verdict.path,
@@ -107,9 +112,28 @@ def scan_tree(
     with Scanner(allowed, most, secrets=secrets) as scanner:
         bad = [verdict for verdict in scanner.scan_all(tree.files) if verdict.verdict != "clean"]
         confined = scanner.confined is not False
+    return ScanResult(len(tree.files), _sorted(bad), tree, confined)
+
+
+def with_history(scan: ScanResult, paths: Iterable[str]) -> ScanResult:
+    """Return a scan with what the repositories around its paths have ever committed; each is read once.
+
+    Raises:
+        UsageError: one of the paths lies in no repository.
+    """
+    folders = {Path(path if os.path.isdir(path) else os.path.dirname(path) or ".").resolve() for path in paths}
+    bad, notes = list(scan.bad), list(scan.notes)
+    for root in sorted({repository_of(folder) for folder in folders}):
+        history = scan_history(root)
+        bad += history.bad
+        notes += [history.rest] if history.rest else []
+        notes.append(f"{root}: {counted(history.commits, 'commit')} looked at")
+    return scan._replace(bad=_sorted(bad), notes=tuple(notes))
+
+
+def _sorted(bad: list[FileVerdict]) -> list[FileVerdict]:
     order = ("block", "unknown", "warn")
-    bad.sort(key=lambda verdict: (order.index(verdict.verdict), verdict.path))
-    return ScanResult(len(tree.files), bad, tree, confined)
+    return sorted(bad, key=lambda verdict: (order.index(verdict.verdict), verdict.path))
 
 
 def _below(path: str, tree: Tree) -> Iterator[str]:
