@@ -25,6 +25,13 @@ _TRUST = re.compile(
     r"^[^#\n]*\btrust_remote_code\s*[=:]\s*[\"']?(?:True|true)\b|--trust[-_]remote[-_]code\b(?!\s*[=\s]\s*(?:False|false))",
     re.M,
 )
+# A .pth file of site-packages: paths, and lines that begin with `import`, which Python runs whenever it starts.
+_PTH_LINE = re.compile(r"import[ \t][^\n]*|#[^\n]*|[^\s'\"(){};=,]*")
+_PTH_RUNS = re.compile(
+    r"^import[ \t][^\n]*;[^\n]*(?:\b(?:exec|eval|compile|system|popen|urlopen|urlretrieve|b64decode)\s*\(|subprocess|socket|marshal)",
+    re.M,
+)
+_ENTITY = re.compile(r"<!ENTITY\s+%?\s*[\w.-]+\s+(?:SYSTEM|PUBLIC\s+[\"'][^\"']*[\"'])\s+[\"'](?:\w+:|/|\.\.)")
 _UNSAFE_LOAD = re.compile(r"^[^#\n]*\bweights_only\s*=\s*False\b", re.M)
 
 
@@ -51,6 +58,12 @@ def text_sights(text: str, where: str) -> Iterator[Sight]:
         if document is not None:
             yield from _json_sights(document, where)
             return
+    found = _PTH_RUNS.search(text) if "import" in text and len(text) < 1 << 20 else None
+    if found and all(_PTH_LINE.fullmatch(line.strip()) for line in text.splitlines()):
+        said = "in a .pth file of site-packages this runs whenever Python starts"
+        yield Sight("model-pth-code", "block", said, _line(text, found.start(), where))
+    if "<!ENTITY" in text and _ENTITY.search(text):
+        yield Sight("model-xml-entity", "unknown", "XML that reads another file when it is parsed", where)
     tag = _YAML.search(unquote(text)) if "!" in text or "%TAG" in text else None
     if tag:
         named = (tag["tag"] or tag["kind"])[:80]
@@ -80,6 +93,7 @@ def text_sights(text: str, where: str) -> Iterator[Sight]:
 
 
 def _json_sights(document: Any, where: str) -> Iterator[Sight]:
+    yield from _target_sights(document, where)
     if not isinstance(document, dict):
         return
     code = document.get("auto_map")
@@ -95,6 +109,20 @@ def _json_sights(document: Any, where: str) -> Iterator[Sight]:
             yield from template_sights(told, where)
     if "class_name" in document and "config" in document:
         yield from keras_document_sights(document, where)
+
+
+def _target_sights(document: Any, where: str) -> Iterator[Sight]:
+    """Yield what Hydra would call, wherever it stands."""
+    left = [document]
+    while left:
+        one = left.pop()
+        left += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        target = one.get("_target_") if isinstance(one, dict) else None
+        if isinstance(target, str):
+            module, _, name = target.rpartition(".")
+            if PickleGlobals().severity(module, name) == "block":
+                said = f"a configuration has {target[:80]} called, by which it can do anything"
+                yield Sight("model-config-target", "block", said, where)
 
 
 def _first(value: Any) -> str:
