@@ -6,15 +6,18 @@ Only what is shown passes here. What a run needs to work is written as it is int
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from cordee.core.secret_forms import Key, keys_in, named_keys_in
 
 MASK = "***"
+_LONGEST_NAMED = 4 << 20
 
 _NAME = (
-    r"(?:[A-Za-z0-9]+[_.-])*"
+    r"(?:[A-Za-z0-9]{1,40}[_.-]){0,8}"
     r"(?:token|secret|password|passwd|passphrase|credentials?|(?:api|access|auth|private|secret)[_-]?key)"
-    r"(?:[_-][A-Za-z0-9]+)*"
+    r"(?:[_-][A-Za-z0-9]{1,40}){0,8}"
 )
 _VALUE = (
     r"(?![\"']?(?:\$|\{))(?:\"[^\"]*\"|'[^']*'|[^\s\"'&;|]+)"  # what the shell or Cordée puts in is no secret itself
@@ -26,85 +29,68 @@ _PATTERNS = (
     re.compile(r"(://[^/\s:@]*:)[^\s/@]+(?=@)"),
 )
 _FLAG = re.compile(rf"(?i)--?{_NAME}\Z")
-_EDGE, _EDGE_END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_/+-])"
-# Keys that are known by their form, whatever stands before them. Source: what the services document, or their keys show.
-_KEYS = {
-    "wandb": re.compile(
-        r"(?i)(?:wandb[\w.\"'\]\[(:= -]{0,40}?(?:key|login|token)|WANDB_[A-Z_]+)[\"'\])]*[\s=:,(]+(?:--relogin\s+)?[\"']?(?P<key>[0-9a-f]{40})(?![0-9A-Za-z])"
-    ),
-    "hugging-face": re.compile(rf"{_EDGE}(?P<key>(?:hf|api_org)_[A-Za-z0-9]{{30,40}}){_EDGE_END}"),
-    "aws": re.compile(rf"{_EDGE}(?P<key>(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{{16}}){_EDGE_END}"),
-    "aws-secret": re.compile(
-        r"(?i)aws[\w.\"'\] -]{0,30}?(?:secret|sk)[\w\"'\] -]{0,20}?\s*[=:,]\s*[\"']?(?P<key>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
-    ),
-    "github": re.compile(
-        rf"{_EDGE}(?P<key>(?:gh[pousr]_[A-Za-z0-9]{{36,255}}|github_pat_[A-Za-z0-9_]{{40,255}})){_EDGE_END}"
-    ),
-    "gitlab": re.compile(rf"{_EDGE}(?P<key>gl(?:pat|dt|rt|ptt|cbt)-[A-Za-z0-9_-]{{20,64}})"),
-    "openai": re.compile(
-        rf"{_EDGE}(?P<key>sk-(?=[A-Za-z_-]*[0-9])(?:proj-|svcacct-|ant-(?:api\d\d-)?|or-v1-)?[A-Za-z0-9_-]{{20,200}}){_EDGE_END}"
-    ),
-    "google": re.compile(rf"{_EDGE}(?P<key>AIza[A-Za-z0-9_-]{{35}}){_EDGE_END}"),
-    "slack": re.compile(rf"{_EDGE}(?P<key>xox[abeoprs]-[A-Za-z0-9-]{{10,200}})"),
-    "pypi": re.compile(rf"{_EDGE}(?P<key>pypi-[A-Za-z0-9_-]{{40,250}})"),
-    "private-key": re.compile(
-        r"(?P<key>-----BEGIN (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[^-]{0,16384}-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?)"
-    ),
-}
-# What people write where a key belongs.
-_NO_KEY = re.compile(
-    r"(?i)x{6,}|\*{4,}|0{8,}|1234567|abcdefg|deadbeef|your|example|dummy|placeholder|changeme|redacted|fake"
-)
-
-
-# What stands in every text that has such a key, in lower case: searched for first, which is much cheaper.
-_MARKS = {
-    "wandb": ("wandb",),
-    "hugging-face": ("hf_", "api_org_"),
-    "aws": ("akia", "asia", "abia", "acca"),
-    "aws-secret": ("aws",),
-    "github": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-    "gitlab": ("glpat-", "gldt-", "glrt-", "glptt-", "glcbt-"),
-    "openai": ("sk-",),
-    "google": ("aiza",),
-    "slack": ("xox",),
-    "pypi": ("pypi-",),
-    "private-key": ("private key",),
-}
-
-
-class Key(NamedTuple):
-    """A key that stands in a text.
-
-    Attributes:
-        kind: whose, such as `wandb`.
-        begin, end: where in the text.
-    """
-
-    kind: str
-    begin: int
-    end: int
-
-
-def keys_in(text: str) -> Iterator[Key]:
-    """Yield the keys in a text that are known by their form; placeholders are none."""
-    lower = text.lower()
-    for kind, pattern in _KEYS.items():
-        for found in pattern.finditer(text) if any(mark in lower for mark in _MARKS[kind]) else ():
-            key = found.group("key")
-            if len(set(key)) > 5 and (kind == "private-key" or not _NO_KEY.search(key)):
-                yield Key(kind, *found.span("key"))
+_NAME_MARKS = ("token", "secret", "passw", "passphrase", "credential", "key", "bearer", "authorization", "://")
+_PEM_EDGE = re.compile(r"-----(?P<which>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_BODY = re.compile(r"[\s\"'+\\]{0,40}(?:[A-Za-z0-9+/=]{0,100}|(?:Proc-Type|DEK-Info): .{1,80})[\s\"'\\n]{0,10}\Z")
+_MOST_MASKED_LINES = 400
 
 
 def masked_text(text: str) -> str:
     """Return a text, such as a command or a script, without the values of what is called a token, a password or a key, and without keys."""
-    for pattern in _PATTERNS:
-        text = pattern.sub(rf"\1{MASK}", text)
-    lower = text.lower()
-    for kind, pattern in _KEYS.items():
-        if any(mark in lower for mark in _MARKS[kind]):
-            text = pattern.sub(lambda found: found.group().replace(found.group("key"), MASK), text)
-    return text
+    if any(mark in (lower := text.lower()) for mark in _NAME_MARKS):
+        for pattern in _PATTERNS if len(lower) < _LONGEST_NAMED else ():
+            text = pattern.sub(rf"\1{MASK}", text)
+    return _without(text, keys_in(text, placeholders=True))
+
+
+def masked_output(text: str) -> str:
+    """Return what a program printed without keys: those that are known by their form, and what is called a key and looks random.
+
+    What only has the name of one stays, such as `pad_token=<pad>`.
+    """
+    masked = _without(text, keys_in(text))
+    return _without(masked, named_keys_in(masked))
+
+
+class OutputMask:
+    """Masks what programs print, line by line, keys of several lines included.
+
+    One is for lines that follow each other; lines of several streams are told apart by what they are of.
+    """
+
+    def __init__(self) -> None:
+        self._inside: dict[Hashable, int] = {}
+
+    def line(self, data: bytes, of: Hashable = None) -> bytes:
+        """Return a line as it may be shown; bytes that are no key stay as they are.
+
+        Args:
+            data: the line.
+            of: the stream that it belongs to.
+        """
+        text = data.decode("latin-1")
+        edges = list(_PEM_EDGE.finditer(text)) if "PRIVATE KEY" in text else ()
+        left = self._inside.pop(of, 0)
+        if edges:
+            begun = edges[-1]["which"] == "BEGIN"
+            if begun:
+                self._inside[of] = _MOST_MASKED_LINES
+            begin = 0 if edges[0]["which"] == "END" else edges[0].start()
+            return f"{text[:begin]}{MASK}{'' if begun else text[edges[-1].end() :]}".encode("latin-1")
+        if left and _PEM_BODY.match(text):
+            self._inside[of] = left - 1
+            return MASK.encode()
+        masked = masked_output(text)
+        return data if masked is text else masked.encode("latin-1")
+
+
+def _without(text: str, keys: Iterable[Key]) -> str:
+    parts, end = [], 0
+    for key in sorted(keys, key=lambda key: key.begin):
+        if key.begin >= end:
+            parts += [text[end : key.begin], MASK]
+        end = max(end, key.end)
+    return "".join([*parts, text[end:]]) if parts else text
 
 
 def masked_words(words: Iterable[str]) -> list[str]:

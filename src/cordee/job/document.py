@@ -200,6 +200,8 @@ class ScanTable(Document):
     """`block`: only what is clean runs; `warn`: all is told and runs; `off`: nothing is looked at. Without it what is poisoned stops a job, what is unknown is told."""
     allow: Lines = ()
     """Names that pickles may look up, as `module.name` or `module.*`, besides those that are known to be harmless."""
+    copy_anyway: Lines = ()
+    """Files of the job's folder, such as `tests/*.py`, that the run's snapshot carries although a key or poison was found in them."""
 
 
 class ObserveTable(Document):

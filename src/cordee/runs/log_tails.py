@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from cordee.core.secrets import OutputMask
 from cordee.machine.foreign_files import regular_below
 
 _TAIL_BYTES = 32 << 10
@@ -15,14 +16,15 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def last_lines(path: Path, most: int = 40) -> tuple[str, ...]:
-    """Return at most `most` last lines of a file, cut to 500 characters each; none when it cannot be read."""
+    """Return at most `most` last lines of a file, without keys and cut to 500 characters each; none when it cannot be read."""
     try:
         with open(path, "rb", opener=regular_below(path.parent.parent)) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            lines = file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
+            lines = file.read(_TAIL_BYTES).splitlines()
     except OSError:
         return ()
-    return tuple(plain(line) for line in lines[-most:])
+    mask = OutputMask()
+    return tuple(plain(mask.line(line).decode(errors="replace")) for line in lines[-most:])
 
 
 def plain(line: str) -> str:

@@ -19,6 +19,7 @@ SCHEMA = "cordee.code/1"
 LARGEST_FILE_BYTES = 10_000_000
 LARGEST_SNAPSHOT_BYTES = 100_000_000
 MOST_FILES = 10_000
+HELD_BACK = "held back: a key or poison stands in it"
 _GIT_PATIENCE_S = 10.0
 _LEFT_OUT = frozenset(
     [
@@ -108,7 +109,7 @@ def snapshot_code(
         destination: a folder that is made if need be.
         manifest: the file that says what was copied and what was not.
         limit_bytes: the most that is copied.
-        without: folders that are no code, such as that of checkpoints.
+        without: folders that are no code, such as that of checkpoints; and files that are listed, and not copied.
 
     Raises:
         OSError: the destination cannot be written.
@@ -181,8 +182,11 @@ def _read(
     An entry is {size, sha256, mode} or {link}; `skipped` says why a file is left out.
     """
     total = 0
-    for count, name in enumerate(sorted(_names(job_folder, without))):
+    for count, name in enumerate(sorted(code_names(job_folder, without))):
         path = job_folder / name
+        if path in without:
+            yield name, {"skipped": HELD_BACK}, None
+            continue
         if count >= MOST_FILES:
             yield name, {"skipped": f"more than {MOST_FILES} files: this and what follows is left out"}, None
             return
@@ -227,7 +231,8 @@ def _own_folders(destination: Path) -> tuple[Path, ...]:
     return (destination.absolute(), destination.absolute().parent)
 
 
-def _names(job_folder: Path, without: tuple[Path, ...]) -> Iterator[str]:
+def code_names(job_folder: Path, without: tuple[Path, ...]) -> Iterator[str]:
+    """Yield the names of what a snapshot would carry, relative to the job's folder, but for what lies below `without`."""
     names = _git_names(job_folder)
     if names is None:
         yield from _walked_names(job_folder, without)

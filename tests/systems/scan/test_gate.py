@@ -67,6 +67,52 @@ def test_a_poisoned_checkpoint_or_data_set_stops_the_job(job):
     assert job(more='[data.images]\nfrom = "images.bin"')[0] == 2
 
 
+def test_a_repository_in_hugging_faces_cache_and_what_a_script_loads_are_looked_at(job, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    kept = tmp_path / "hf" / "hub" / "models--acme--bert"
+    for commit in ("old", "new"):
+        (kept / "snapshots" / commit).mkdir(parents=True)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("new")
+    poison(kept / "snapshots" / "old" / "pytorch_model.bin")
+    assert job("python train.py --model acme/bert") == (0, {})
+    assert job("python train.py --model acme/bert --revision old")[0] == 2
+    (job.folder / "train.py").write_text('model = load.from_pretrained("acme/bert", revision=commit)\n')
+    (kept / "refs" / "main").unlink()
+    assert job()[1]["scan-model-pickle-call"]["file"].endswith("old/pytorch_model.bin")
+    poison(tmp_path / "elsewhere.pt")
+    (job.folder / "train.py").write_text(f'torch.load("{tmp_path}/elsewhere.pt")\n')
+    assert job()[1]["scan-model-pickle-call"]["file"] == str(tmp_path / "elsewhere.pt")
+
+
+def test_a_key_in_the_containers_document_is_told(job, tmp_path):
+    (tmp_path / "root").mkdir()
+    (job.folder / "env.toml").write_text(f'image = "{tmp_path}/root"\n[env]\nWANDB_API_KEY = "{WANDB}"\n')
+    _, findings = job(more='environment = "./env.toml"')
+    assert (findings["scan-secret-wandb"]["file"], findings["scan-secret-wandb"]["line"]) == (
+        str(job.folder / "env.toml"),
+        3,
+    )
+
+
+def test_a_snapshot_carries_no_key_and_no_poison_unless_it_is_asked_to(job, tmp_path):
+    (job.folder / "keyed.py").write_text(f'KEY = 1\nwandb.login(key="{WANDB}")\n')
+    (job.folder / "site.yml").write_text("a: !!python/name:os.system\n")  # says something to a loader, and is no model
+    code, findings = job()
+    assert (code, findings["scan-secret-wandb"]["severity"]) == (0, "warn")
+    assert "copy_anyway" in findings["scan-secret-wandb"]["next"]
+    assert made.cordee("run", job.folder, "--runs", tmp_path / "runs").exit_code == 0
+    manifest = json.loads(next((tmp_path / "runs").glob("*/code.json")).read_text())["files"]
+    assert "a key" in manifest["keyed.py"]["skipped"]
+    assert "sha256" in manifest["site.yml"]
+    assert not [path for path in (tmp_path / "runs").rglob("*") if path.is_file() and WANDB in path.read_text("latin1")]
+    assert job(more='code = "snapshot"')[0] == 2
+    assert job(more='code = "snapshot"\n[scan]\ncopy_anyway = ["k*.py"]') == (0, {})
+    os.unlink(job.folder / "keyed.py")
+    poison(job.folder / "weights")
+    assert job()[0] == 2
+
+
 def test_what_is_unknown_is_told_and_stops_a_job_that_asks_for_it(job):
     (job.folder / "model.pt").write_bytes(made.call("somebodys.library", "Model"))
     code, findings = job("python train.py model.pt")

@@ -27,6 +27,8 @@ TARGETS = {
     "megatron.core.parallel_state": "megatron",
     "jax._src.clusters": "jax",
     "torch": "pulse",
+    "torch.serialization": "loads",
+    "joblib.numpy_pickle": "loads",
 }
 
 
@@ -84,6 +86,8 @@ def begin() -> None:
         adapters.append("jax")
     if "CORDEE_PULSE" in os.environ:  # it is no metric: `[hang]` says whether it is wanted
         adapters.append("pulse")
+    if os.environ.get("CORDEE_SCAN") != "off":
+        adapters.append("loads")
     if adapters and not any(getattr(finder, "of_cordee", False) for finder in sys.meta_path):
         sys.meta_path.insert(0, AfterImport(adapters))  # type: ignore[arg-type]
 

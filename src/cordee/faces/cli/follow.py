@@ -15,6 +15,7 @@ from cordee.backends.reconcile import settle
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import fold_nodes
+from cordee.core.secrets import OutputMask
 from cordee.core.units import format_duration, natural
 from cordee.faces.cli.scheduler_state import timely, words
 from cordee.faces.report.completion import reported
@@ -46,7 +47,7 @@ _DOING = {
 
 
 class LineTail:
-    """Turns the frames of all nodes' logs into lines, each with its rank; remembers how far it has read.
+    """Turns the frames of all nodes' logs into lines, each with its rank and without keys; remembers how far it has read.
 
     Args:
         folder: the run's `logs/` folder.
@@ -58,6 +59,7 @@ class LineTail:
         self._tail = LogTail(folder, node=node)
         self._unreadable: set[str] = set()
         self._partial: dict[tuple[str, int, int, int], bytes] = {}
+        self._mask = OutputMask()
 
     def read(self, names: Collection[str] | None = None, *, everything: bool = True) -> list[tuple[int, int, bytes]]:
         """Return new whole lines `(rank, stream, line)`, in the order of their frames within each file; see `LogTail.read`."""
@@ -73,7 +75,7 @@ class LineTail:
 
     def rest(self) -> list[tuple[int, int, bytes]]:
         """Return the last lines that have no line end."""
-        left = [(rank, stream, text) for (_, _, rank, stream), text in self._partial.items() if text]
+        left = [(key[2], key[3], self._mask.line(text, key)) for key, text in self._partial.items() if text]
         self._partial.clear()
         return left
 
@@ -84,7 +86,7 @@ class LineTail:
             whole.append(partial)
             partial = b""
         self._partial[key] = partial
-        return [(frame.rank, frame.stream, line) for line in whole]
+        return [(frame.rank, frame.stream, self._mask.line(line, key)) for line in whole]
 
 
 def shown(rank: int, line: bytes, world_size: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Iterable, Optional
 
+from cordee.core.secrets import masked_output
+
 _LONGEST = 400
 # Ended from outside: nothing that the program printed is the reason.
 FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
@@ -29,7 +31,7 @@ def is_remark(line: str) -> bool:
 
 
 def reason_in(lines: Iterable[str], signal: Optional[str] = None, *, of_errors: bool = False) -> Optional[str]:
-    """Return the last line that can say why a program ended, None without one.
+    """Return the last line that can say why a program ended, without keys; None without one.
 
     Args:
         lines: what it printed, in order.
@@ -41,5 +43,5 @@ def reason_in(lines: Iterable[str], signal: Optional[str] = None, *, of_errors: 
     for line in reversed(list(lines)):
         said = _OF_RANK.sub("", line.rstrip(), count=1)
         if said and not is_remark(said) and (not (signal or of_errors) or _ERROR.search(said)):
-            return said[:_LONGEST]
+            return masked_output(said[: 4 * _LONGEST])[:_LONGEST]
     return None

@@ -16,6 +16,7 @@ from cordee.core.backends import abilities
 from cordee.core.backends import backend as back_end
 from cordee.core.errors import CordeeError
 from cordee.core.parts import load
+from cordee.core.secrets import OutputMask
 from cordee.core.units import parse_utc
 from cordee.job.submit import submitter
 from cordee.machine.foreign_files import read_json
@@ -91,7 +92,8 @@ def _output(folder: RunFolder, state: RunState, unknown: list[str]) -> tuple[str
     except OSError as error:
         unknown.append(f"what was printed: {error}")
         return ()
-    return tuple(plain(line.data.decode(errors="replace")) for line in lines)
+    mask = OutputMask()
+    return tuple(plain(mask.line(line.data).decode(errors="replace")) for line in lines)
 
 
 def _memory(folder: RunFolder, plan: dict[str, Any], state: RunState, unknown: list[str]) -> MemoryFacts:

@@ -31,6 +31,14 @@ from cordee.job.terminal.options import cluster_name, json_option
 )
 @click.option("--sbom", metavar="FILE", help="Write what packages there are to FILE as CycloneDX 1.6.")
 @click.option("--on", "cluster", metavar="CLUSTER", help="Whose lists of packages (default: CORDEE_ON, else local).")
+@click.option(
+    "--history", is_flag=True, help="Look for keys in what the repositories around PATH have ever committed, too."
+)
+@click.option(
+    "--move-keys",
+    is_flag=True,
+    help="Put the keys of shell and Python scripts into files that only you may read, and have the scripts read those.",
+)
 @click.option("--explain", metavar="RULE", help="Say what a rule means, and what to do.")
 @json_option
 def command(
@@ -42,6 +50,8 @@ def command(
     advisories: str | None,
     sbom: str | None,
     cluster: str | None,
+    history: bool,
+    move_keys: bool,
     explain: str | None,
     as_json: bool,
 ) -> None:
@@ -54,11 +64,12 @@ def command(
     Example:
       cordee scan .
       cordee scan model.pt --json
+      cordee scan --move-keys job.sh
       cordee scan .venv --advisories all.zip --sbom bom.json
       cordee scan --explain model-pickle-call
     """
     from cordee.core.draw.clean import clean
-    from cordee.systems.scan.files import ScanResult, scan_tree, tree_of
+    from cordee.systems.scan.files import ScanResult, scan_tree, tree_of, with_history
     from cordee.systems.scan.packages.sbom import write_bill
     from cordee.systems.scan.packages.scan import scan_packages
     from cordee.systems.scan.words import explained, lines
@@ -71,12 +82,17 @@ def command(
     if convert is not None:
         _converted(paths, convert, as_json)
         return
+    if move_keys:
+        _moved(paths, as_json)
+        return
     tree = tree_of(paths)
     packages = scan_packages(tree, cluster_name(cluster), advisories)
     scan = ScanResult(0, [], tree, True) if only_packages else scan_tree(tree, allow, secrets=not no_secrets)
     scan = scan.with_packages(packages)
     if sbom is not None:
         write_bill(sbom, packages.packages, paths[0])
+    if history:
+        scan = with_history(scan, paths)
     if as_json:
         print_json(scan.document())
     else:
@@ -103,3 +119,34 @@ def _converted(paths: tuple[str, ...], target: str, as_json: bool) -> None:
     if converted.left_out:
         shown = ", ".join(converted.left_out[:8]) + (" ..." if len(converted.left_out) > 8 else "")
         click.echo(clean(f"left out, being no tensors: {shown}"))
+
+
+def _moved(paths: tuple[str, ...], as_json: bool) -> None:
+    from pathlib import Path
+
+    from cordee.core.draw.clean import clean
+    from cordee.core.words import counted
+    from cordee.systems.scan.move import move_keys
+
+    left = 0
+    for path in paths:
+        try:
+            moved = move_keys(Path(path))
+        except OSError as error:
+            raise UsageError(f"{error.strerror or error}", given=error.filename or path) from None
+        left += len(moved.left)
+        if as_json:
+            print_json(moved._asdict())
+            continue
+        click.echo(clean(moved.difference), nl=False)
+        for file in moved.files:
+            click.echo(clean(f"moved: {file} (mode 600)"))
+        for words in moved.left:
+            click.echo(clean(f"left:  {moved.path}: {words}"))
+        if moved.files:
+            click.echo(
+                "next:  a key that others could read is theirs: have the service make a new one, and put it into that file"
+            )
+        elif not moved.left:
+            click.echo(clean(f"{moved.path}: {counted(0, 'key')} found"))
+    raise click.exceptions.Exit(EXIT_BAD if left else EXIT_DONE)

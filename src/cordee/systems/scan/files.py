@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cordee.core.errors import UsageError
+from cordee.core.words import counted
+from cordee.systems.scan.history import repository_of, scan_history
 from cordee.systems.scan.images.scan import image_form
 from cordee.systems.scan.node.scanner import Scanner
 from cordee.systems.scan.node.verdict import FileVerdict, worst
@@ -45,6 +47,7 @@ class ScanResult(NamedTuple):
         tree: what was looked at, and what not.
         confined: whether those that looked could reach nothing else.
         packages: what is said of packages; None: they were not looked at.
+        notes: what else is to be said.
     """
 
     files: int
@@ -52,6 +55,7 @@ class ScanResult(NamedTuple):
     tree: Tree
     confined: bool
     packages: PackageScan | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -66,6 +70,7 @@ class ScanResult(NamedTuple):
             "confined": self.confined,
             "left_out": self.tree.left_out,
             "special": self.tree.special,
+            "notes": list(self.notes),
             "findings": [
                 {
                     "path": verdict.path,
@@ -84,7 +89,7 @@ class ScanResult(NamedTuple):
     def with_packages(self, packages: PackageScan) -> ScanResult:
         """Return the scan with what is said of packages."""
         bad = [*self.bad, *(one for one in packages.verdicts if one.verdict != "clean")]
-        return self._replace(bad=_worst_first(bad), packages=packages)
+        return self._replace(bad=_sorted(bad), packages=packages)
 
 
 def tree_of(paths: Iterable[str]) -> Tree:
@@ -134,10 +139,26 @@ def scan_tree(
     with Scanner(allowed, most, secrets=secrets) as scanner:
         bad = [verdict for verdict in scanner.scan_all(tree.files) if verdict.verdict != "clean"]
         confined = scanner.confined is not False
-    return ScanResult(len(tree.files), _worst_first(bad), tree, confined)
+    return ScanResult(len(tree.files), _sorted(bad), tree, confined)
 
 
-def _worst_first(bad: Iterable[FileVerdict]) -> list[FileVerdict]:
+def with_history(scan: ScanResult, paths: Iterable[str]) -> ScanResult:
+    """Return a scan with what the repositories around its paths have ever committed; each is read once.
+
+    Raises:
+        UsageError: one of the paths lies in no repository.
+    """
+    folders = {Path(path if os.path.isdir(path) else os.path.dirname(path) or ".").resolve() for path in paths}
+    bad, notes = list(scan.bad), list(scan.notes)
+    for root in sorted({repository_of(folder) for folder in folders}):
+        history = scan_history(root)
+        bad += history.bad
+        notes += [history.rest] if history.rest else []
+        notes.append(f"{root}: {counted(history.commits, 'commit')} looked at")
+    return scan._replace(bad=_sorted(bad), notes=tuple(notes))
+
+
+def _sorted(bad: list[FileVerdict]) -> list[FileVerdict]:
     order = ("block", "unknown", "warn")
     return sorted(bad, key=lambda verdict: (order.index(verdict.verdict), verdict.path))
 

@@ -133,6 +133,16 @@ _FAMILIES: dict[str, RuleWords] = {
         "Such files are made to attack whoever reads them.",
         "do not load it",
     ),
+    "model-pth-code": RuleWords(
+        "A file for site-packages (`.pth`) runs code.",
+        "Python runs such lines at every start, in every program of the environment; stolen packages have hidden there.",
+        "do not install it",
+    ),
+    "model-xml-entity": RuleWords(
+        "XML, such as PMML, names another file or address as a part of itself.",
+        "Parsers that follow it read files of whoever loads it, or tell an address that it was loaded.",
+        "load it by a parser that follows no entities (defusedxml), or do not load it",
+    ),
     "secret-assigned": RuleWords(
         "A value is called a key, a token or a password, and looks like one.",
         "Whoever can read the file can use it.",
@@ -150,7 +160,20 @@ _SERVICES = {
     "google": "Google",
     "slack": "Slack",
     "pypi": "a Python package index",
-    "private-key": "SSH or TLS",
+    "private-key": "SSH, TLS, PGP or age",
+    "azure": "Azure",
+    "anthropic": "Anthropic",
+    "npm": "npm",
+    "nvidia": "NVIDIA's NGC",
+    "groq": "Groq",
+    "replicate": "Replicate",
+    "databricks": "Databricks",
+    "docker": "Docker Hub",
+    "vault": "HashiCorp Vault",
+    "stripe": "Stripe",
+    "sendgrid": "SendGrid",
+    "jwt": "a service that signs its tokens (JWT)",
+    "password-in-url": "an address, as `https://user:password@host`",
 }
 RULES: dict[str, RuleWords] = {
     **_FAMILIES,

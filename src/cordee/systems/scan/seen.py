@@ -50,7 +50,7 @@ class SeenVerdicts:
             allowed: what the scanner was told; another list is another verdict.
             until: when no more are begun, on the monotonic clock; they are `unknown` then.
         """
-        told = ",".join(sorted(set(allowed)))
+        told = ",".join(sorted(set(allowed))) + (" secrets" if scanner.secrets else "")
         fresh: dict[str, str | None] = {}
         for path in paths:
             key = _key(path, told)

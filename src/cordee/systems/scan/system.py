@@ -9,4 +9,5 @@ SYSTEM = System(
     tables={"scan": ""},
     always=True,
     examine="cordee.systems.scan.examine:ScanExamination",
+    keep="cordee.systems.scan.examine:keep_scan",
 )

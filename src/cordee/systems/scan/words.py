@@ -32,6 +32,8 @@ def lines(scan: ScanResult) -> Iterator[str]:
         yield f"        not entered: {', '.join(scan.tree.left_out[:6])}" + (
             " ..." if len(scan.tree.left_out) > 6 else ""
         )
+    for note in scan.notes:
+        yield f"        {note}"
     if not scan.confined:
         yield "        this kernel does not confine those that look: only their memory, time and files are limited"
     for note in scan.packages.notes if scan.packages else ():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cordee.core.secrets import OutputMask
 from cordee.runs.logframes import ERR, OUT, OWN, LineAssembler, LogReader, OutputLine, read_frames
 
 STREAMS = {"out": OUT, "err": ERR, "own": OWN}
@@ -85,7 +86,9 @@ def page(
     more = more or any(file.start > 0 for file in files)
     begin = kept[0].time if kept else (since if math.isfinite(since) else None)
     unsure = {line for file in files for line in file.unsure}
-    return {"lines": [_document(line, id(line) in unsure) for line in kept], "before": begin if more else None}
+    mask = OutputMask()
+    shown = [_document(line, id(line) in unsure, mask) for line in kept]
+    return {"lines": shown, "before": begin if more else None}
 
 
 def _opened(path: Path, before: float | None) -> _File:
@@ -142,9 +145,9 @@ def _within(line: OutputLine, before: float | None, after: float | None) -> bool
     return (before is None or line.time < before) and (after is None or line.time > after)
 
 
-def _document(line: OutputLine, unsure: bool) -> dict[str, Any]:
-    data = line.data.rstrip(b"\r").rpartition(b"\r")[2]
-    text = data[: 4 * _LONGEST_TEXT].decode(errors="replace")
+def _document(line: OutputLine, unsure: bool, mask: OutputMask) -> dict[str, Any]:
+    data = line.data.rstrip(b"\r").rpartition(b"\r")[2][: 4 * _LONGEST_TEXT]
+    text = mask.line(data, (line.node, line.rank, line.stream, line.attempt)).decode(errors="replace")
     return {
         "time": line.time,
         "node": line.node,

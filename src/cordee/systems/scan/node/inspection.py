@@ -7,9 +7,10 @@ import bz2
 import lzma
 import tarfile
 import zlib
-from typing import Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from cordee.systems.scan.node.formats import models, zip_entries
+from cordee.systems.scan.node.formats.decompressors import decompressor
 from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals, is_name
 from cordee.systems.scan.node.formats.pickle_machine import PickleStream, streams
 from cordee.systems.scan.node.formats.texts import LIMIT_BYTES, secret_sights, text_sights
@@ -22,6 +23,13 @@ _GZIP, _BZIP2, _XZ, _LZ4, _ZSTD, _SEVEN, _RAR = (
 )  # fmt: skip
 _LZMA = b"\x5d\x00"  # the older format, which joblib writes, has no magic of its own
 _ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+_PACKED: tuple[tuple[bytes, Callable[[], Any]], ...] = (
+    (_BZIP2, bz2.BZ2Decompressor),
+    (_XZ, lzma.LZMADecompressor),
+    (_LZMA, lzma.LZMADecompressor),
+    (_GZIP, lambda: zlib.decompressobj(47)),
+    *((magic, zlib.decompressobj) for magic in _ZLIB),
+)
 _HDF5, _NUMPY, _GGUF = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"GGUF"
 
 
@@ -78,42 +86,30 @@ class Inspection:
         if head.startswith((zip_entries.LOCAL, zip_entries.END)):
             self._zip(source, where, depth)
             return "zip"
-        machine: Optional[Callable[[], object]] = None
-        for magic, make in (
-            (_BZIP2, bz2.BZ2Decompressor),
-            (_XZ, lzma.LZMADecompressor),
-            (_LZMA, lzma.LZMADecompressor),
-            (_GZIP, lambda: zlib.decompressobj(47)),
-        ):
+        for magic, make in _PACKED:
             if head.startswith(magic):
-                machine = make
-        if machine is None and head.startswith(_ZLIB):
-            machine = zlib.decompressobj
-        if machine is not None:
-            return self._packed(source, machine(), where, depth)
+                return self._packed(source, make, magic not in (_LZMA, *_ZLIB), where, depth)
         for magic, name in ((_LZ4, "lz4"), (_ZSTD, "zstd"), (_SEVEN, "7z"), (_RAR, "rar")):
             if head.startswith(magic):
+                machine = decompressor(name)
+                if machine is not None:
+                    return self._packed(source, machine, True, where, depth)
                 self.kinds[name] = None
-                self._saw(
-                    "file-packed",
-                    "unknown",
-                    f"it is packed with {name}, which cannot be looked into; unpack it first",
-                    where,
-                )
+                text = f"it is packed with {name}, which cannot be looked into here; unpack it first"
+                self._saw("file-packed", "unknown", text, where)
                 return name
         if head[257:262] == b"ustar" or _is_old_tar(head):
             self._tar(source, where, depth)
             return "tar"
         return None
 
-    def _packed(self, source: Source, machine: object, where: str, depth: int) -> Optional[str]:
-        try:
-            inner = zip_entries.unpacked(source, machine, self._budget)
-        except ValueError:
+    def _packed(self, source: Source, make: Callable[[], Any], certain: bool, where: str, depth: int) -> Optional[str]:
+        inner, fault = zip_entries.unpacked(source, make, self._budget)
+        if not inner.size and not certain:
             return None  # it only begins as if it were
-        if not inner.size:
-            return None
         self.kinds["packed"] = None
+        if fault:  # loaders notice it after what they have read, or never
+            self._saw("file-packed", "unknown", f"it cannot be unpacked to its end ({fault})", where)
         self.look(inner, where, depth + 1)
         return "packed"
 

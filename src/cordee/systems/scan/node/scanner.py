@@ -32,6 +32,7 @@ class Scanner:
 
     Attributes:
         confined: whether the processes can open, start and reach nothing; None: none has been started.
+        secrets: whether keys are looked for.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Scanner:
     ) -> None:
         self._allowed, self._most = sorted(set(allowed)), max(1, processes)
         self._patience = patience or (lambda size: _LEAST_S + size / _BYTES_PER_S)
-        self._order = SECRETS if secrets else LOOK
+        self.secrets = secrets
         self._idle: list[_Worker] = []
         self.confined: Optional[bool] = None
 
@@ -99,7 +100,7 @@ class Scanner:
             if descriptor is None:
                 descriptor = own = regular(path)
             size = os.fstat(descriptor).st_size
-            worker.order(self._order, descriptor)
+            worker.order(SECRETS if self.secrets else LOOK, descriptor)
         except OSError:
             if worker.process.poll() is None:
                 self._idle.append(worker)

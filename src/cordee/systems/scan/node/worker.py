@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from cordee.systems.scan.node.confinement import confine, limit
+from cordee.systems.scan.node.formats import decompressors
 from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
 from cordee.systems.scan.node.inspection import Inspection
 from cordee.systems.scan.node.source import FileSource
@@ -33,6 +34,7 @@ def main() -> int:
     known = PickleGlobals(json.loads(sys.argv[1]) if len(sys.argv) > 1 else ())
     for name in _CODECS:  # nothing can be imported once the process is confined
         codecs.lookup(name)
+    decompressors.load()
     limit(MEMORY_BYTES)
     confined = confine()
     connection.send(json.dumps({"confined": confined}).encode())

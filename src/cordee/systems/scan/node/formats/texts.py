@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import Any, Iterator
 from urllib.parse import unquote
 
-from cordee.core.secrets import keys_in
+from cordee.core.secret_forms import keys_in, named_keys_in
 from cordee.systems.scan.node.formats.models import keras_document_sights, template_sights
 from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
 from cordee.systems.scan.node.verdict import Sight
@@ -26,51 +25,26 @@ _TRUST = re.compile(
     r"^[^#\n]*\btrust_remote_code\s*[=:]\s*[\"']?(?:True|true)\b|--trust[-_]remote[-_]code\b(?!\s*[=\s]\s*(?:False|false))",
     re.M,
 )
-_UNSAFE_LOAD = re.compile(r"^[^#\n]*\bweights_only\s*=\s*False\b", re.M)
-
-_ASSIGNED = re.compile(
-    r"(?:token|secret|password|passwd|passphrase|(?:api|access|auth|private|secret)[_-]?key)(?:[_-][a-z0-9]+)*"
-    r"[\"']?\]?\s{0,4}(?:=|:|\s)\s{0,4}[\"']?(?P<value>[a-z0-9+/=_-]{20,200})(?![a-z0-9+/=_.(\[-])"
+# A .pth file of site-packages: paths, and lines that begin with `import`, which Python runs whenever it starts.
+_PTH_LINE = re.compile(r"import[ \t][^\n]*|#[^\n]*|[^\s'\"(){};=,]*")
+_PTH_RUNS = re.compile(
+    r"^import[ \t][^\n]*;[^\n]*(?:\b(?:exec|eval|compile|system|popen|urlopen|urlretrieve|b64decode)\s*\(|subprocess|socket|marshal)",
+    re.M,
 )
-_CALLED = ("token", "secret", "passw", "passphrase", "key")
-_WORDS = re.compile(r"[A-Za-z](?:[A-Za-z]|[-_/.](?=[A-Za-z]))*[0-9]{0,4}")
-_LEAST_BITS = 3.6
+_ENTITY = re.compile(r"<!ENTITY\s+%?\s*[\w.-]+\s+(?:SYSTEM|PUBLIC\s+[\"'][^\"']*[\"'])\s+[\"'](?:\w+:|/|\.\.)")
+_UNSAFE_LOAD = re.compile(r"^[^#\n]*\bweights_only\s*=\s*False\b", re.M)
 
 
 def secret_sights(text: str, where: str) -> Iterator[Sight]:
     """Yield the keys that stand in a text, and what has the name of a key and looks like one. None is repeated."""
-    known = []
-    for key in keys_in(text):
-        known.append((key.begin, key.end))
-        yield Sight(
-            f"secret-{key.kind}", "block", f"a key of the kind {key.kind} stands here", _line(text, key.begin, where)
-        )
-    lower = text.lower()
-    if len(lower) != len(text):  # some letters are two in lower case
-        lower = "".join(letter.lower() if letter.isascii() else letter for letter in text)
-    if not any(name in lower for name in _CALLED):
-        return
-    for found in _ASSIGNED.finditer(lower):
-        begin, end = found.span("value")
-        value = text[begin:end]
-        if _is_random(value) and not any(first < end and begin < last for first, last in known):
-            yield Sight(
-                "secret-assigned",
-                "warn",
-                "what stands here is called a key, and looks like one",
-                _line(text, begin, where),
-            )
-
-
-def _is_random(value: str) -> bool:
-    """Return whether a text has letters and digits, in no order that words have."""
-    kinds = sum(bool(re.search(pattern, value)) for pattern in ("[a-z]", "[A-Z]", "[0-9]"))
-    if kinds < 2 or not re.search("[0-9]", value) or _WORDS.fullmatch(value):
-        return False
-    bits = -sum(
-        count / len(value) * math.log2(count / len(value)) for count in (value.count(letter) for letter in set(value))
-    )
-    return bits >= _LEAST_BITS
+    known = list(keys_in(text))
+    for key in known:
+        said = f"a key of the kind {key.kind} stands here"
+        yield Sight(f"secret-{key.kind}", "block", said, _line(text, key.begin, where))
+    for key in named_keys_in(text):
+        if not any(one.begin < key.end and key.begin < one.end for one in known):
+            said = "what stands here is called a key, and looks like one"
+            yield Sight("secret-assigned", "warn", said, _line(text, key.begin, where))
 
 
 def text_sights(text: str, where: str) -> Iterator[Sight]:
@@ -84,6 +58,12 @@ def text_sights(text: str, where: str) -> Iterator[Sight]:
         if document is not None:
             yield from _json_sights(document, where)
             return
+    found = _PTH_RUNS.search(text) if "import" in text and len(text) < 1 << 20 else None
+    if found and all(_PTH_LINE.fullmatch(line.strip()) for line in text.splitlines()):
+        said = "in a .pth file of site-packages this runs whenever Python starts"
+        yield Sight("model-pth-code", "block", said, _line(text, found.start(), where))
+    if "<!ENTITY" in text and _ENTITY.search(text):
+        yield Sight("model-xml-entity", "unknown", "XML that reads another file when it is parsed", where)
     tag = _YAML.search(unquote(text)) if "!" in text or "%TAG" in text else None
     if tag:
         named = (tag["tag"] or tag["kind"])[:80]
@@ -113,6 +93,7 @@ def text_sights(text: str, where: str) -> Iterator[Sight]:
 
 
 def _json_sights(document: Any, where: str) -> Iterator[Sight]:
+    yield from _target_sights(document, where)
     if not isinstance(document, dict):
         return
     code = document.get("auto_map")
@@ -128,6 +109,20 @@ def _json_sights(document: Any, where: str) -> Iterator[Sight]:
             yield from template_sights(told, where)
     if "class_name" in document and "config" in document:
         yield from keras_document_sights(document, where)
+
+
+def _target_sights(document: Any, where: str) -> Iterator[Sight]:
+    """Yield what Hydra would call, wherever it stands."""
+    left = [document]
+    while left:
+        one = left.pop()
+        left += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        target = one.get("_target_") if isinstance(one, dict) else None
+        if isinstance(target, str):
+            module, _, name = target.rpartition(".")
+            if PickleGlobals().severity(module, name) == "block":
+                said = f"a configuration has {target[:80]} called, by which it can do anything"
+                yield Sight("model-config-target", "block", said, where)
 
 
 def _first(value: Any) -> str:

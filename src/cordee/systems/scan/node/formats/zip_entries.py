@@ -9,7 +9,7 @@ import bz2
 import lzma
 import struct
 import zlib
-from typing import Iterator, NamedTuple, Optional
+from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 from cordee.systems.scan.node.source import BytesSource, ScanBudget, Source, TooMuch
 
@@ -80,45 +80,69 @@ def content(source: Source, entry: ZipEntry, budget: ScanBudget) -> Source:
     if entry.method == _STORED:
         return packed
     if entry.method == _DEFLATED:
-        return unpacked(packed, zlib.decompressobj(-15), budget)
+        return _begun(unpacked(packed, lambda: zlib.decompressobj(-15), budget))
     if entry.method == _BZIP2:
-        return unpacked(packed, bz2.BZ2Decompressor(), budget)
+        return _begun(unpacked(packed, bz2.BZ2Decompressor, budget))
     if entry.method == _LZMA:
-        return unpacked(packed, _zip_lzma(packed), budget, skip=4 + struct.unpack("<H", packed.at(2, 2))[0])
+        skip = 4 + struct.unpack("<H", packed.at(2, 2))[0]
+        return _begun(unpacked(packed, lambda: _zip_lzma(packed), budget, skip))
     raise ValueError(f"it is packed by method {entry.method}, which cannot be read here")
 
 
-def unpacked(packed: Source, machine: object, budget: ScanBudget, skip: int = 0) -> Source:
-    """Return what a decompressor makes of all bytes; what comes before a fault counts.
+class Unpacked(NamedTuple):
+    """What a decompressor made of some bytes.
+
+    Attributes:
+        source: what came before a fault.
+        fault: that ended it; empty: none.
+    """
+
+    source: Source
+    fault: str
+
+
+def unpacked(packed: Source, make: Callable[[], Any], budget: ScanBudget, skip: int = 0) -> Unpacked:
+    """Return what is in all streams that follow each other, as loaders read them.
+
+    Args:
+        packed: the bytes.
+        make: makes a decompressor.
+        budget: that it is taken from.
+        skip: bytes before the first stream.
 
     Raises:
-        ValueError: nothing can be unpacked.
         TooMuch: it is more than 1 GiB, or than the budget has.
     """
     pieces: list[bytes] = []
-    size = 0
-    decompress = machine.decompress  # type: ignore[attr-defined]
-    for _, piece in packed.part(skip, packed.size).chunks():
-        data = piece
-        while data or not getattr(machine, "needs_input", True):
-            try:
-                out = decompress(data, 1 << 20)
-            except (zlib.error, OSError, EOFError, lzma.LZMAError, ValueError) as error:
-                if not pieces:
-                    raise ValueError(f"it cannot be unpacked ({error})") from None
-                return BytesSource(b"".join(pieces))
-            data = getattr(machine, "unconsumed_tail", b"")
-            size += len(out)
-            budget.unpacked(len(out))
-            if size > _ENTRY_BYTES:
-                raise TooMuch("one entry unpacks to more than 1 GiB")
-            if out:
+    size, machine, fault = 0, make(), ""
+    try:
+        for _, data in packed.part(skip, packed.size).chunks():
+            while data or not getattr(machine, "needs_input", True):
+                if machine.eof:
+                    data = data.lstrip(b"\0")  # what pads streams
+                    if not data:
+                        break
+                    machine = make()
+                out = machine.decompress(data, 1 << 20)
+                data = machine.unused_data if machine.eof else getattr(machine, "unconsumed_tail", b"")
+                budget.unpacked(len(out))
+                size += len(out)
+                if size > _ENTRY_BYTES:
+                    raise TooMuch("one entry unpacks to more than 1 GiB")
                 pieces.append(out)
-            if getattr(machine, "eof", False) or not out:
-                break
-        if getattr(machine, "eof", False):
-            break
-    return BytesSource(b"".join(pieces))
+                if not out and not data and not machine.eof:
+                    break
+    except (zlib.error, OSError, EOFError, lzma.LZMAError, ValueError, RuntimeError) as error:
+        fault = str(error)
+    if not fault and not machine.eof:
+        fault = "it is cut off"
+    return Unpacked(BytesSource(b"".join(pieces)), fault)
+
+
+def _begun(result: Unpacked) -> Source:
+    if result.fault and not result.source.size:
+        raise ValueError(f"it cannot be unpacked ({result.fault})")
+    return result.source
 
 
 def _zip_lzma(packed: Source) -> object:

@@ -1,0 +1,164 @@
+"""Keys as they are known: by their own form, or by a name before a value that looks like one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_EDGE, _EDGE_END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_/+-])"
+_PEM_NAME = r"(?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?"
+# Whatever stands before them. Source: what the services document, or their keys show.
+FORMS = {
+    "wandb": re.compile(
+        r"(?i)(?:wandb[\w.\"'\]\[(:= -]{0,40}?(?:key|login|token)|WANDB_[A-Z_]+)[\"'\])]*[\s=:,(]+(?:--relogin\s+)?[\"']?(?P<key>[0-9a-f]{40})(?![0-9A-Za-z])"
+        r"|(?<![A-Za-z0-9_])(?P<new>wandb_v1_[A-Za-z0-9_-]{40,120})"
+    ),
+    "hugging-face": re.compile(rf"{_EDGE}(?P<key>(?:hf|api_org)_[A-Za-z0-9]{{30,40}}){_EDGE_END}"),
+    "aws": re.compile(rf"{_EDGE}(?P<key>(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{{16}}){_EDGE_END}"),
+    "aws-secret": re.compile(
+        r"(?i)aws[\w.\"'\] -]{0,30}?(?:secret|sk)[\w\"'\] -]{0,20}?\s*[=:,]\s*[\"']?(?P<key>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
+    ),
+    "azure": re.compile(r"(?i)(?:AccountKey|SharedAccessKey)=(?P<key>[A-Za-z0-9+/]{43,86}={1,2})"),
+    "github": re.compile(
+        rf"{_EDGE}(?P<key>(?:gh[pousr]_[A-Za-z0-9]{{36,255}}|github_pat_[A-Za-z0-9_]{{40,255}})){_EDGE_END}"
+    ),
+    "gitlab": re.compile(rf"{_EDGE}(?P<key>gl(?:pat|dt|rt|ptt|cbt)-[A-Za-z0-9_-]{{20,64}})"),
+    "anthropic": re.compile(rf"{_EDGE}(?P<key>sk-ant-[A-Za-z0-9_-]{{20,200}}){_EDGE_END}"),
+    "openai": re.compile(
+        rf"{_EDGE}(?P<key>sk-(?!ant-)(?=[A-Za-z_-]*[0-9])(?:proj-|svcacct-|or-v1-)?[A-Za-z0-9_-]{{20,200}}){_EDGE_END}"
+    ),
+    "google": re.compile(rf"{_EDGE}(?P<key>AIza[A-Za-z0-9_-]{{35}}){_EDGE_END}"),
+    "slack": re.compile(
+        rf"{_EDGE}(?P<key>xox[abeoprs]-[A-Za-z0-9-]{{10,200}})|(?P<hook>hooks\.slack\.com/services/T\w{{6,14}}/B\w{{6,14}}/\w{{16,40}})"
+    ),
+    "pypi": re.compile(rf"{_EDGE}(?P<key>pypi-[A-Za-z0-9_-]{{40,250}})"),
+    "npm": re.compile(rf"{_EDGE}(?P<key>npm_[A-Za-z0-9]{{36}}){_EDGE_END}"),
+    "nvidia": re.compile(rf"{_EDGE}(?P<key>nvapi-[A-Za-z0-9_-]{{50,100}})"),
+    "groq": re.compile(rf"{_EDGE}(?P<key>gsk_[A-Za-z0-9]{{40,60}}){_EDGE_END}"),
+    "replicate": re.compile(rf"{_EDGE}(?P<key>r8_[A-Za-z0-9]{{37,40}}){_EDGE_END}"),
+    "databricks": re.compile(rf"{_EDGE}(?P<key>dapi[0-9a-f]{{32}}){_EDGE_END}"),
+    "docker": re.compile(rf"{_EDGE}(?P<key>dckr_pat_[A-Za-z0-9_-]{{20,60}})"),
+    "vault": re.compile(rf"{_EDGE}(?P<key>hv[sb]\.[A-Za-z0-9_-]{{24,200}})"),
+    "stripe": re.compile(rf"{_EDGE}(?P<key>[sr]k_live_[A-Za-z0-9]{{20,120}}){_EDGE_END}"),
+    "sendgrid": re.compile(rf"{_EDGE}(?P<key>SG\.[A-Za-z0-9_-]{{16,32}}\.[A-Za-z0-9_-]{{30,64}})"),
+    "jwt": re.compile(
+        rf"{_EDGE}(?P<key>eyJ[A-Za-z0-9_-]{{10,2000}}\.eyJ[A-Za-z0-9_-]{{10,4000}}\.[A-Za-z0-9_-]{{20,1000}})"
+    ),
+    "password-in-url": re.compile(
+        r"[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>${}]{0,100}:(?P<key>[^\s/@\"'<>${}*]{6,200})@(?=[A-Za-z0-9\[])"
+    ),
+    "private-key": re.compile(
+        rf"(?P<key>-----BEGIN {_PEM_NAME}-----(?:(?:[^-]|-(?!----)){{0,16384}}-----END {_PEM_NAME}-----|[A-Za-z0-9+/=\s\\]{{0,16384}}))"
+        r"|(?P<age>AGE-SECRET-KEY-1[0-9A-Z]{40,80})"
+    ),
+}
+# What stands in every text that has such a key, in lower case: searched for first, which is much cheaper.
+_MARKS = {
+    "wandb": ("wandb",),
+    "hugging-face": ("hf_", "api_org_"),
+    "aws": ("akia", "asia", "abia", "acca"),
+    "aws-secret": ("aws",),
+    "azure": ("accountkey=", "sharedaccesskey="),
+    "github": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+    "gitlab": ("glpat-", "gldt-", "glrt-", "glptt-", "glcbt-"),
+    "anthropic": ("sk-ant-",),
+    "openai": ("sk-",),
+    "google": ("aiza",),
+    "slack": ("xox", "hooks.slack.com"),
+    "pypi": ("pypi-",),
+    "npm": ("npm_",),
+    "nvidia": ("nvapi-",),
+    "groq": ("gsk_",),
+    "replicate": ("r8_",),
+    "databricks": ("dapi",),
+    "docker": ("dckr_pat_",),
+    "vault": ("hvs.", "hvb."),
+    "stripe": ("k_live_",),
+    "sendgrid": ("sg.",),
+    "jwt": ("eyj",),
+    "password-in-url": ("://",),
+    "private-key": ("private key", "age-secret-key"),
+}
+# What people write where a key belongs.
+_NO_KEY = re.compile(
+    r"(?i)x{6,}|\*{4,}|\.{3}|0{8,}|1234567|abcdefg|deadbeef|your|example|dummy|placeholder|change_?me|redacted|fake"
+)
+_NO_PASSWORD = re.compile(r"(?i)pass|pwd|secret|token|user|%\(|x{3,}|\[|\A\d{1,5}\Z|key\b")
+_LEAST_BODY = re.compile(r"[A-Za-z0-9+/]{40}")
+_NAMED = re.compile(
+    r"(?:token|secret|password|passwd|passphrase|(?:api|access|auth|private|secret)[_-]?key)(?:[_-][a-z0-9]+){0,4}"
+    r"[\"']?\]?\s{0,4}(?:=|:|\s)\s{0,4}[\"']?(?P<value>[a-z0-9+/=_-]{20,200})(?![a-z0-9+/=_.(\[-])"
+)
+_CALLED = ("token", "secret", "passw", "passphrase", "key")
+_LEAST_MIXED = 12
+_LEAST_BITS = 3.6
+ASSIGNED = "assigned"
+
+
+class Key(NamedTuple):
+    """A key that stands in a text.
+
+    Attributes:
+        kind: whose, such as `wandb`; `assigned`: nobody's form, but called a key and as random as one.
+        begin, end: where in the text.
+    """
+
+    kind: str
+    begin: int
+    end: int
+
+
+def keys_in(text: str, *, placeholders: bool = False) -> Iterator[Key]:
+    """Yield the keys in a text that are known by their form.
+
+    Args:
+        text: that is searched.
+        placeholders: whether what only stands in the place of a key counts, too.
+    """
+    lower = text.lower()
+    for kind, pattern in FORMS.items():
+        for found in pattern.finditer(text) if any(mark in lower for mark in _MARKS[kind]) else ():
+            group = found.lastgroup or "key"
+            if placeholders or _is_key(kind, found[group]):
+                yield Key(kind, *found.span(group))
+
+
+def named_keys_in(text: str) -> Iterator[Key]:
+    """Yield what is called a token, a password or a key, and looks random."""
+    lower = text.lower()
+    if len(lower) != len(text):  # some letters are two in lower case
+        lower = "".join(letter.lower() if letter.isascii() else letter for letter in text)
+    if not any(name in lower for name in _CALLED):
+        return
+    for found in _NAMED.finditer(lower):
+        begin, end = found.span("value")
+        if is_random(text[begin:end]):
+            yield Key(ASSIGNED, begin, end)
+
+
+def is_random(value: str) -> bool:
+    """Return whether a text has letters and digits, in no order that words have."""
+    if not _is_mixed(value):
+        return False
+    bits = -sum(
+        count / len(value) * math.log2(count / len(value)) for count in (value.count(letter) for letter in set(value))
+    )
+    return bits >= _LEAST_BITS
+
+
+def _is_mixed(value: str) -> bool:
+    """Return whether enough of a text are parts in which letters and digits stand together, unlike in `llama-3-8b-instruct`."""
+    parts = re.split("[-_/.]", value)
+    return sum(len(part) for part in parts if re.search("[0-9]", part) and re.search("[A-Za-z]", part)) >= _LEAST_MIXED
+
+
+def _is_key(kind: str, key: str) -> bool:
+    if kind == "private-key":
+        return bool(_LEAST_BODY.search(key.replace("\n", "").replace("\\n", "").replace(" ", "")))
+    if kind == "password-in-url":
+        return len(set(key)) > 3 and not _NO_PASSWORD.search(key) and not _NO_KEY.search(key)
+    if kind == "openai" and not _is_mixed(key):
+        return False
+    return len(set(key)) > 5 and not _NO_KEY.search(key)

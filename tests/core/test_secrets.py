@@ -1,0 +1,107 @@
+"""Keys are known by their form or by their name, and are shown nowhere; what only looks like one stays."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+
+from cordee.core.secret_forms import keys_in, named_keys_in
+from cordee.core.secrets import OutputMask, masked_output, masked_text
+
+BODY = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5hJ7kL9nP1qR3tV5xY7zA9cD1fG3hJ5kL7nP9rS1uV3xY5"
+KEYS = {
+    "wandb": "export WANDB_API_KEY=a3f90b1c2d4e5f60718293a4b5c6d7e8f9012345",
+    "hugging-face": f"login('hf_{BODY[:34]}')",
+    "aws": "id = AKIAQ3EGRT5UZH7KWXYM",
+    "aws-secret": f"aws_secret_access_key = {BODY[:40]}",
+    "azure": f"AccountKey={BODY[:84]}aa==;EndpointSuffix=core",
+    "github": f"git clone https://ghp_{BODY[:36]}@github.com/a/b",
+    "anthropic": f"ANTHROPIC_API_KEY=sk-ant-api03-{BODY[:60]}",
+    "openai": f"openai.api_key = 'sk-proj-{BODY[:50]}'",
+    "slack": "https://hooks.slack.com/services/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",
+    "npm": f"//registry/:_authToken=npm_{BODY[:36]}",
+    "nvidia": f"NGC: nvapi-{BODY[:64]}",
+    "databricks": "dapi0a1b2c3d4e5f60718293a4b5c6d7e8f9",
+    "vault": f"hvs.{BODY[:30]}",
+    "jwt": f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{BODY[:43]}",
+    "password-in-url": "--extra-index-url https://ci:Tr0ub4dor3@pypi.lab.org/simple",
+}
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A1B\n\n{0}\n{0}\nabc=\n-----END RSA PRIVATE KEY-----\n".format(
+    BODY[:64]
+)
+HARMLESS = (
+    "pad_token=<pad> eos_token_id: 128009, tokens: 4096, key=value, loss 0.123 lr 1e-4",
+    "export WANDB_API_KEY=$KEY; hf_hub_download(repo_id); sk-learn-pipeline-model-version-1",
+    "https://user:password@example.org/ ftp://user:${PASS}@host {user}:{password}@host http://a:8080/x@y",
+    "commit a3f90b1c2d4e5f60718293a4b5c6d7e8f9012345 sha256:0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9",
+    "mkdir models--acme--llama-3-8b-instruct && token_path=/scratch/project_465000123/tokens",
+    "tokenizer_class=PreTrainedTokenizerFast secret_key_name: models/llama-3-8b-instruct-hf",
+)
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_is_known_by_its_form_and_masked(kind):
+    text = KEYS[kind]
+    found = [key for key in keys_in(text) if key.kind == kind]
+    assert found
+    key = text[found[0].begin : found[0].end]
+    for masked in (masked_output(f"+ {text} # trace"), masked_text(text)):
+        assert key not in masked
+        assert "***" in masked
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_is_no_key_stays(text):
+    assert masked_output(text) == text
+    assert OutputMask().line(text.encode()) == text.encode()
+
+
+def test_what_is_called_a_key_and_looks_random_is_masked():
+    text = f"COMET_API_KEY={BODY[:25]} and {KEYS['aws']}, a b"
+    assert masked_output(text) == "COMET_API_KEY=*** and id = ***, a b"
+    assert [key.kind for key in named_keys_in(text)] == ["assigned"]
+
+
+def test_a_key_of_several_lines_is_masked_line_by_line_for_each_stream():
+    mask = OutputMask()
+    shown = [mask.line(line.encode(), 0) + mask.line(b"loss 1", 1) for line in ("a " + PEM + "b").splitlines()]
+    assert shown[0] == b"a ***loss 1"
+    assert shown[-1] == b"bloss 1"
+    assert not any(BODY[:20].encode() in line or b"0A1B" in line for line in shown)
+    assert next(keys_in(PEM)).end == len(PEM) - 1
+    assert OutputMask().line(b"-----BEGIN PRIVATE KEY-----") == b"***"
+
+
+def test_a_key_without_its_end_hides_no_more_than_what_looks_like_it():
+    mask = OutputMask()
+    assert mask.line(b"-----BEGIN PRIVATE KEY-----") == b"***"
+    assert mask.line(b"step 1: loss 0.3") == b"step 1: loss 0.3"
+
+
+def test_bytes_that_are_no_text_stay():
+    assert OutputMask().line(b"\xff\xfe\x00 loss") == b"\xff\xfe\x00 loss"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a." * 100_000,
+        "-----BEGIN PRIVATE KEY" * 20_000,
+        "token_" * 100_000 + "=",
+        "eyJ" * 100_000,
+        "a:" * 50_000 + "://",
+    ],
+)
+def test_no_text_takes_long(text):
+    began = time.process_time()
+    masked_output(text)
+    masked_text(text)
+    assert time.process_time() - began < 20
+
+
+def test_a_real_ssh_key_is_one(tmp_path):
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "id")], check=True)
+    text = (tmp_path / "id").read_text()
+    assert masked_output(f"x {text} y") == "x ***\n y"
