@@ -36,10 +36,14 @@ UNRECORDED_S = QUICK_S
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# What must pass before anything lands tries the same examples every time; other runs look for new ones.
-hypothesis.settings.register_profile("landing", derandomize=True)
-if os.environ.get("CORDEE_FORBID_SKIPS"):
-    hypothesis.settings.load_profile("landing")
+# What must pass before anything lands tries the same examples every time; other runs look for new ones. How long it takes decides nothing.
+hypothesis.settings.register_profile(
+    "examples",
+    derandomize=bool(os.environ.get("CORDEE_FORBID_SKIPS")),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("examples")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -181,7 +181,7 @@ def _basic(text: str) -> str:
     return f'"{text}"'
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.dictionaries(_keys, _values, max_size=4))
 def test_every_key_of_a_random_document_is_found_on_its_line(data: st.DataObject, values: dict[str, object]) -> None:
     writer = _Writer(data.draw)
@@ -190,7 +190,7 @@ def test_every_key_of_a_random_document_is_found_on_its_line(data: st.DataObject
     assert locate(writer.text) == writer.lines
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(alphabet="ab=[]{}\"'#\n,. \\", max_size=40))
 def test_no_text_makes_the_locator_fail(text: str) -> None:
     for line in locate(text).values():

@@ -137,7 +137,7 @@ def test_a_folder_and_a_missing_file_are_no_documents(tmp_path):
         assert caught.value.file == str(path)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.text(st.sampled_from("ab:-[]{}&*<!?|>'\"#%@ \n\t,0.1~=\0\ufeff\u2028é"), max_size=40))
 def test_any_text_is_read_or_refused_with_a_line(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "any.yaml"

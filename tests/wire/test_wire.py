@@ -437,7 +437,7 @@ def test_a_stranger_who_says_something_else_is_cut_off_and_agents_still_connect(
     with_hub(test)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     st.binary(min_size=1, max_size=300),
     st.sampled_from(["greeting", "framed greeting", "frame"]),

@@ -22,7 +22,7 @@ LABELS = [
     if not path.endswith("/live")
 ]
 BOUNDED = settings(
-    max_examples=14, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
+    max_examples=14, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 

@@ -25,7 +25,7 @@ def parts_of(saturation):
 
 
 @given(TABLES)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_score_is_exactly_time_x_breadth_x_depth_for_every_part_whatever_is_missing(made, columns):
     found = score(made.trace(columns))
     for shares in parts_of(found):
@@ -39,7 +39,7 @@ def test_score_is_exactly_time_x_breadth_x_depth_for_every_part_whatever_is_miss
 
 
 @given(TABLES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_score_of_the_job_is_the_mean_of_its_devices_weighted_by_what_was_measured(made, columns):
     found = score(made.trace(columns))
     if found.shares.score is None:

@@ -95,7 +95,7 @@ def test_fields_that_are_not_known_are_passed_over():
     assert summary(read_protobuf(unknown + request().SerializeToString() + unknown)) == EXPECTED
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(data):
     for read in (read_protobuf, read_json):
@@ -105,7 +105,7 @@ def test_any_bytes_are_read_or_refused(data):
             continue
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10_000), st.integers(0, 255))
 def test_a_request_with_one_byte_wrong_is_read_or_refused(at, byte):
     data = bytearray(request().SerializeToString())

@@ -106,7 +106,7 @@ def test_hostile_lines_take_no_time(hostile):
     assert time.process_time() - began < 5
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(max_size=300))
 def test_any_text_is_read_or_passed_over(text):
     read_exposition(text, 1.0)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from tempfile import TemporaryFile
 from types import TracebackType
 from urllib.request import Request, urlopen
 
@@ -19,7 +20,11 @@ _START_S = 90.0
 # Ends when its input does: with the process that started it, however that ends.
 _SERVER = """
 import os, sys, threading
-threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+def ended():
+    sys.stdin.read()
+    print("its input has ended", file=sys.stderr, flush=True)
+    os._exit(0)
+threading.Thread(target=ended, daemon=True).start()
 from moto.server import main
 main()
 """
@@ -46,9 +51,8 @@ class DisposableS3:
         self.url = f"http://127.0.0.1:{self.port}"
         self.variables = {**CREDENTIALS, "AWS_ENDPOINT_URL": self.url}
         argv = [sys.executable, "-c", _SERVER, "-H", "127.0.0.1", "-p", str(self.port)]
-        self._child = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        self._words = self._held.enter_context(TemporaryFile())
+        self._child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._words)
         deadline = time.monotonic() + _START_S
         while True:
             try:
@@ -64,6 +68,13 @@ class DisposableS3:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
+
+    def must_run(self) -> None:
+        """Raise RuntimeError, with its last words, where the server has ended by itself."""
+        if self._child.poll() is not None:
+            self._words.seek(0)
+            words = self._words.read()[-2000:].decode(errors="replace")
+            raise RuntimeError(f"the S3 server has ended with {self._child.returncode}: {words}")
 
     def _end(self) -> None:
         self._child.kill()

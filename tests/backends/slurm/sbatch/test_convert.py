@@ -509,7 +509,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(st.one_of(st.lists(PIECES, max_size=60).map("".join), st.text(max_size=200)))
 def test_any_text_gives_a_document_that_is_valid(text):
     text = ("#!/bin/sh\n" + text).replace("\0", "").encode(errors="ignore").decode()

@@ -25,7 +25,7 @@ def test_shares_of_weights_that_people_write_are_exact(weights, share):
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_shares_of_any_weights_are_right_to_one_in_a_slot(weights):
     counts = slot_counts(weights)
     for weight, count in zip(weights, counts, strict=True):

@@ -23,7 +23,7 @@ def cuts(draw: st.DrawFn) -> EpochCut:
 
 
 @given(cuts())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_ranks_parts_of_all_batches_are_the_rest_once_and_in_order(cut):
     given_out = [
         position
@@ -36,7 +36,7 @@ def test_the_ranks_parts_of_all_batches_are_the_rest_once_and_in_order(cut):
 
 
 @given(cuts())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_rank_has_a_sample_in_every_batch_and_none_has_two_more_than_another(cut):
     for number in range(cut.batches):
         sizes = [end - begin for begin, end in (cut.share(number, rank) for rank in range(cut.ranks))]
@@ -46,7 +46,7 @@ def test_every_rank_has_a_sample_in_every_batch_and_none_has_two_more_than_anoth
 
 
 @given(cuts(), st.integers(1, 5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_workers_of_a_rank_have_each_of_its_batches_once_and_take_turns(cut, workers):
     whole = list(RankShares(cut, 0))
     parts = [list(RankShares(cut, 0, worker, workers)) for worker in range(workers)]
@@ -54,7 +54,7 @@ def test_the_workers_of_a_rank_have_each_of_its_batches_once_and_take_turns(cut,
 
 
 @given(cuts(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_going_on_from_any_batch_with_any_ranks_gives_what_was_not_given_yet(cut, data):
     before = data.draw(st.integers(0, max(0, cut.batches - 1)))
     ranks = data.draw(st.integers(1, min(16, cut.size, cut.batch)))

@@ -29,7 +29,7 @@ def pieces_of(spans):
 SPANS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3000), st.integers(0, 400)), min_size=1, max_size=60)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(SPANS, st.sampled_from([0, 16, 256]), st.sampled_from([64, 500, 1 << 62]))
 def test_requests_hold_all_pieces_and_little_else(spans, gap, most):
     pieces = pieces_of(spans)

@@ -22,6 +22,7 @@ def server() -> Iterator[DisposableS3]:
 @pytest.fixture
 def s3(server: DisposableS3, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of an empty prefix; the environment leads there."""
+    server.must_run()
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in server.variables.items():

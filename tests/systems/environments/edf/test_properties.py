@@ -39,13 +39,11 @@ FILES = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(TEXTS, st.dictionaries(NAMES, TEXTS))
 def test_a_text_whose_dollars_are_doubled_expands_to_itself(text, variables):
     assert expand(text.replace("$", "$$"), variables) == text
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.one_of(TEXTS.map(lambda text: ("text", text)), NAMES.map(lambda name: ("name", name)))),
     st.dictionaries(NAMES, TEXTS),
@@ -60,14 +58,12 @@ def test_expansion_puts_in_values_and_touches_nothing_else(parts, variables):
         assert expand(text, variables) == "".join(part if kind == "text" else variables[part] for kind, part in parts)
 
 
-@settings(deadline=None)
 @given(st.text(st.sampled_from("${}:-AB \\\n"), max_size=30))
 def test_any_text_expands_or_is_refused(text):
     with contextlib.suppress(ExpansionError):
         assert isinstance(expand(text, {"A": "x"}), str)
 
 
-@settings(deadline=None)
 @given(st.text(st.sampled_from("/ab.:\\$+{}"), max_size=20))
 def test_any_text_is_a_mount_of_absolute_paths_or_refused(text):
     try:
@@ -77,7 +73,6 @@ def test_any_text_is_a_mount_of_absolute_paths_or_refused(text):
     assert mount is None or (mount.source.startswith("/") and mount.target.startswith("/"))
 
 
-@settings(deadline=None)
 @given(PATHS, PATHS, FLAGS)
 def test_a_mount_is_read_back_from_its_text(source, target, flags):
     mount = parse_mount(mount_text(ContainerMount(source, target, flags)), Path("/work"), {})
@@ -85,7 +80,7 @@ def test_a_mount_is_read_back_from_its_text(source, target, flags):
     assert parse_mount(mount_text(mount), Path("/elsewhere"), {"a": "b"}) == mount
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(TEXTS.filter(lambda name: name and "=" not in name), TEXTS, max_size=4),
     st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=4),
@@ -108,7 +103,7 @@ def test_what_resolve_prints_resolves_to_the_same_anywhere(env, annotations, dev
         assert resolve("./env.toml", cwd=Path(folder), variables={}).environment == environment
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(FILES, min_size=1, max_size=5), st.booleans())
 def test_inheritance_is_what_a_plain_model_says(files, nested):
     """The bases in one list, or each on top of the next: the order in which they are laid over each other is the same."""
@@ -133,7 +128,7 @@ def test_inheritance_is_what_a_plain_model_says(files, nested):
     assert list(found.devices) == list(dict.fromkeys(lists["devices"]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.dictionaries(
         st.sampled_from([*KEYS, "imgae", "site"]),

@@ -46,7 +46,7 @@ def test_a_foreign_file_is_no_vetting(folder, remember, content):
     assert len(list_vettings(index, 0)) == 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_a_damaged_file_is_read_in_part_or_refused(data):
     content = bytearray(encode(lines_of(slow("n1", "1"))))

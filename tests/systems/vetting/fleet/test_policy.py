@@ -392,7 +392,7 @@ SEEN = st.lists(FAULTS | st.builds(clean, st.floats(0.01, 27)), max_size=8)
 WORDS = st.sampled_from(["IDLE", "ALLOCATED", "IDLE+DRAIN", "DOWN", "MAINT", "IDLE+RESERVED"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seen=st.lists(SEEN, min_size=1, max_size=12),
     words=st.lists(WORDS, min_size=12, max_size=12),

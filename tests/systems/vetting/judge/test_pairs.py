@@ -292,7 +292,7 @@ def test_when_many_pairs_stay_slow_the_network_is_to_blame() -> None:
     assert "4 of 8 pairs stay slow" in outcome.confused[0]["text"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(1, 24),
     st.dictionaries(st.integers(0, 23), st.floats(0.05, 1), max_size=6),

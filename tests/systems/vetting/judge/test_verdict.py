@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cordee.systems.vetting.node.judge.pairs import PairOutcome
@@ -402,7 +402,6 @@ def reports_of(drawn: list[Document | None]) -> dict[str, list[Document] | None]
     return {f"n{index}": None if one is None else [one] for index, one in enumerate(drawn)}
 
 
-@settings(deadline=None)
 @given(ALLOCATIONS, st.randoms(use_true_random=False))
 def test_the_order_of_the_nodes_changes_nothing(drawn: list[Document | None], random: Any) -> None:
     reports = reports_of(drawn)
@@ -411,7 +410,6 @@ def test_the_order_of_the_nodes_changes_nothing(drawn: list[Document | None], ra
     assert judge({node: reports[node] for node in order}) == judge(reports)
 
 
-@settings(deadline=None)
 @given(ALLOCATIONS, HEALTHY)
 def test_another_healthy_node_makes_no_healthy_node_guilty(drawn: list[Document | None], value: float) -> None:
     reports = reports_of(drawn)
@@ -421,7 +419,6 @@ def test_another_healthy_node_makes_no_healthy_node_guilty(drawn: list[Document 
     assert "new" not in document["exclude"]
 
 
-@settings(deadline=None)
 @given(ALLOCATIONS)
 def test_what_is_unknown_never_ends_healthy(drawn: list[Document | None]) -> None:
     document = judge(reports_of(drawn))
@@ -432,7 +429,6 @@ def test_what_is_unknown_never_ends_healthy(drawn: list[Document | None]) -> Non
     assert document["verdict"] == "abort" or unknown_nodes <= set(document["exclude"])
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1, 110), min_size=1, max_size=40))
 def test_a_comparison_blames_one_node_or_at_most_three_in_ten(values: list[float]) -> None:
     document = judge(nodes(*map(low, values)))
@@ -440,7 +436,6 @@ def test_a_comparison_blames_one_node_or_at_most_three_in_ten(values: list[float
     assert len(blamed) <= max(1, 0.3 * len(values)) if len(values) >= 4 else not blamed
 
 
-@settings(deadline=None)
 @given(ALLOCATIONS, st.one_of(st.none(), st.integers(1, 14)))
 def test_the_verdict_fits_who_is_left(drawn: list[Document | None], least: int | None) -> None:
     document = judge(reports_of(drawn), min_nodes=least)

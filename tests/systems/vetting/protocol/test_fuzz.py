@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cordee.core.errors import DocumentError
@@ -58,13 +58,13 @@ def outcome(path, text: str) -> None:
     json.dumps([document, [finding.document() for finding in findings]], allow_nan=False)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(PROTOCOLS | VALUES)
 def test_any_values(tmp_path_factory, values):
     outcome(tmp_path_factory.getbasetemp() / "any.yaml", yaml.safe_dump(values, allow_unicode=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, len(LISTING) - 1), st.integers(0, 12), st.text(max_size=6))
 def test_any_change_of_a_good_one(tmp_path_factory, at, length, instead):
     outcome(tmp_path_factory.getbasetemp() / "changed.yaml", LISTING[:at] + instead + LISTING[at + length :])

@@ -198,7 +198,7 @@ def test_aliases_that_grow_are_refused(tmp_path):
         load_rules([tmp_path / "bomb.yaml"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(position=st.integers(0, len(RULE)), junk=st.text(max_size=12), cut=st.integers(0, 12))
 def test_a_damaged_file_is_read_or_refused_in_words(position, junk, cut, tmp_path_factory):
     path = Path(tmp_path_factory.getbasetemp()) / "damaged.yaml"
