@@ -13,6 +13,7 @@ from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.core.parts import load
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
+from cordee.runs.lane import Inline
 from cordee.runs.plan import RunPlan
 from cordee.wire.messages import Gathered, RanksEnded, RanksStarted, StopAnswers, Telemetry
 
@@ -35,6 +36,7 @@ class WatchedRun(NamedTuple):
         attempt: returns the newest attempt that has begun, None before the first.
         happened: told what is to become of the run.
         suspect: told which nodes others are to take the place of.
+        lane: makes a lane of a name, for what waits for a disk.
     """
 
     plan: RunPlan
@@ -45,6 +47,7 @@ class WatchedRun(NamedTuple):
     attempt: Callable[[], Optional[Attempt]]
     happened: Callable[[HangFound], None]
     suspect: Callable[[NodeSuspected], None]
+    lane: Callable[[str], Inline]
 
 
 class RunWatcher:
