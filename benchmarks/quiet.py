@@ -25,7 +25,7 @@ CALLS = "trace=%file,getdents64"
 
 
 def rate(pid: int, root: Path, seconds: float, scratch: Path) -> tuple[float, dict[str, float]]:
-    """Return operations a second of a process on names below `root`, all and by system call; fstat of open files left out."""
+    """Return operations a second of a process on names below `root`, all and by system call; a listing is one, fstat of open files none."""
     out = scratch / "strace"
     argv = ["strace", "-f", "-qq", "-e", CALLS, "-y", "-o", str(out), "-p", str(pid)]
     tracer = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
@@ -35,7 +35,8 @@ def rate(pid: int, root: Path, seconds: float, scratch: Path) -> tuple[float, di
     count: Counter[str] = Counter()
     for line in out.read_text(errors="replace").splitlines():
         match = re.match(r"\d+ +(\w+)\(", line)
-        if match and str(root) in line and "AT_EMPTY_PATH" not in line:
+        named = match and str(root) in line and '>, ""' not in line and "O_DIRECTORY" not in line
+        if match and named and "/* 0 entries */" not in line:
             count[match.group(1)] += 1
     return sum(count.values()) / seconds, {name: round(value / seconds, 1) for name, value in count.most_common()}
 

@@ -53,12 +53,13 @@ CONNECTING = 24
 TICK_S = 0.05
 
 
-def write_plan(folder: RunFolder, agents: int, per_node: int) -> None:
-    """Write the plan of a run with so many nodes and ranks."""
+def write_plan(folder: RunFolder, agents: int, per_node: int, missing: int = 0) -> None:
+    """Write the plan of a run with so many nodes and ranks; it can do without the agents that are `missing`."""
     layout = SimpleNamespace(nodes=agents, per_node=per_node, sizes={"tp": 1, "pp": 1})
     plan = made_plan(folder, "scale", cast(Any, SimpleNamespace(layout=layout))).document()
     step = plan["steps"][0]
     step["tasks"]["argv"] = ["true"]
+    step["request"]["min_nodes"] = agents - missing
     step["vet"]["deadline_s"] = 600.0
     plan["sampling"]["gpus"] = "none"
     plan["timeouts"].update(lost_s=60.0, lease_s=48.0)
@@ -220,6 +221,15 @@ class Simulated:
             except (TimeoutError, OSError, WireError):
                 self.notes.counts["refused connections"] += 1
                 await asyncio.sleep(0.3)
+        self._greet(connection)
+
+    def meet(self, connection: wire.Connection) -> None:
+        """Go on with a connection that is there."""
+        self.uplink = Uplink(48.0, 1.0, print)
+        connection.on_message, connection.on_close = self._message, self._closed
+        self._greet(connection)
+
+    def _greet(self, connection: wire.Connection) -> None:
         self.uplink.connected(connection)
         self.uplink.greet(messages.Hello(1, 1, 1, "h", "3", messages.Slots(), 0, 0, ()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -37,6 +38,7 @@ from cordee.machine.tasks.task import TaskRunner
 from cordee.runs.journal import JournalWriter, UnwrittenLines
 from cordee.runs.lane import Inline
 from cordee.runs.turn import Turn
+from cordee.systems.explain.node.slow_links import SlowLinks
 from cordee.systems.vetting.node.preparation import NodePreparation
 from cordee.telemetry.node.blocklog import BlockLogWriter
 from cordee.testing.simulation import KINDS, Case, RunScript, VirtualFault, campaign, case_of, resumed, shrunk, simulate
@@ -78,6 +80,14 @@ def test_the_same_seed_goes_the_same_way():
     first, second = simulate(case_of(3)), simulate(case_of(3))
     assert first.trace == second.trace
     assert first.trace != simulate(case_of(4)).trace
+
+
+def test_a_simulation_has_no_thread_and_looks_at_no_connection_of_this_machine(monkeypatch):
+    began: list[str] = []
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: began.append(thread.name))
+    monkeypatch.setattr(SlowLinks, "look", lambda *_: began.append("links"))
+    assert simulate(case_of(4)).violations == []
+    assert began == []
 
 
 def test_a_simulation_leaves_no_file_open():

@@ -289,11 +289,14 @@ def test_without_srun_no_rank_starts(live: Live, tmp_path: Path) -> None:
 def test_a_rank_that_srun_never_brings_is_missed(live: Live) -> None:
     async def during(party: Party) -> None:
         await party.until(lambda: 3 in party.ended)
+        came.update(party.pids)  # on a busy machine others may be late, too
         party.stop(0.0)
 
+    came: set[int] = set()
     party = live("srun", "import time; time.sleep(600)", during, env={"FAKE_SRUN": "skip:3"}, connect_s=3.0)
-    assert party.ended[3].text.startswith("srun brought no rank to n2 within 3 s")
-    assert {party.ended[rank].reason for rank in range(3)} == {"stopped"}
+    assert 3 not in came
+    for rank, ended in party.ended.items():
+        assert ended.reason == "stopped" if rank in came else ended.text.startswith("srun brought no rank to n")
 
 
 def test_a_stop_before_any_rank_came_ends_srun_too(live: Live) -> None:

@@ -21,7 +21,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Closed,
     ContainerGone,
     NoSuccessor,
-    Order,
+    OrderEach,
     Ordered,
     Passed,
     RankNews,
@@ -45,6 +45,11 @@ def first_rank(message):
     return message[1][0][0]
 
 
+def each(command):
+    """Return the orders that a command is."""
+    return [command.at(place) for place in range(len(command.nodes))] if isinstance(command, OrderEach) else []
+
+
 class Led:
     """Attempt 3 with two ranks on each of the nodes a and b, whose agents are heard of at second 0."""
 
@@ -59,8 +64,8 @@ class Led:
         """Return the commands; orders go to the nodes."""
         commands = self.attempt.decide(event)
         for command in commands:
-            if isinstance(command, Order):
-                self.nodes.decide(command)
+            for order in each(command):
+                self.nodes.decide(order)
         return commands
 
     def trains(self, ranks=range(4)):
@@ -85,7 +90,7 @@ class Led:
         return self.does(Passed(now))
 
     def sent(self, commands):
-        return [(command.node, command.message) for command in commands if isinstance(command, Order)]
+        return [(order.node, order.message) for command in commands for order in each(command)]
 
 
 @pytest.fixture
@@ -98,7 +103,8 @@ def test_ranks_are_ordered_once_it_is_durable_that_the_attempt_began(led):
     assert (written.event, written.durable, written.mark) == ("attempt_started", True, "ranks-3")
     assert written.fields["nodes"] == [{"node": "a", "ranks": [0, 1]}, {"node": "b", "ranks": [2, 3]}]
     assert written.fields["master"] == {"address": "10.0.0.1", "port": 7001}
-    orders = led.does(StartRanks((7001, 7002), "/ckpt/5"))
+    (start,) = led.does(StartRanks((7001, 7002), "/ckpt/5"))
+    orders = each(start)
     assert {order.after for order in orders} == {"ranks-3"}
     assert [(order.node, order.message.node_rank) for order in orders] == [("a", 0), ("b", 1)]
     assert orders[1].message.coordinator_port == 7002
@@ -111,7 +117,8 @@ def test_what_each_of_ten_thousand_nodes_is_told_of_the_others_is_small_and_made
         node.address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
     attempt = Attempt(1, list(nodes.by_name.values()), 10, "fork", epoch=2, silent_s=2.0)
     attempt.decide(BeginAttempt((1, 2), Beginning()))
-    orders = attempt.decide(StartRanks((1, 2), None))
+    (start,) = attempt.decide(StartRanks((1, 2), None))
+    orders = each(start)
     assert len(orders) == 10_000
     assert len({id(order.body) for order in orders}) == 1
     assert len(orders[0].body) < 1000
@@ -181,7 +188,8 @@ def of_many(nodes, per_node):
     many = Nodes([f"n{index:05}" for index in range(nodes)], epoch=2, segment=1, lost_s=20.0)
     attempt = Attempt(1, list(many.by_name.values()), per_node, "fork", epoch=2, silent_s=2.0)
     attempt.decide(BeginAttempt((1, 2), Beginning()))
-    orders = attempt.decide(StartRanks((1, 2), None))
+    (start,) = attempt.decide(StartRanks((1, 2), None))
+    orders = each(start)
     attempt.decide(Ordered())
     return attempt, orders
 
@@ -217,7 +225,7 @@ def test_nodes_are_not_asked_whether_they_live_while_the_ranks_of_thousands_end(
     def fails(index, now):
         some = tuple(messages.EndedRank(10 * index + rank, 1, None, "exited", 1.0, PEER) for rank in range(10))
         attempt.decide(RankNews(now, attempt.nodes[index].name, messages.RanksEnded(1, some)))
-        asked.extend(one for one in attempt.decide(Passed(now)) if isinstance(one, Order))
+        asked.extend(one for command in attempt.decide(Passed(now)) for one in each(command))
 
     for index in range(900):
         fails(index, 1.0 + index / 1000)

@@ -7,7 +7,7 @@ import errno
 
 from cordee.control.supervisor.agents import Agents
 from cordee.control.supervisor.decisions.nodes import Nodes
-from cordee.control.supervisor.decisions.vocabulary import AgentCame, Order, Passed, Write
+from cordee.control.supervisor.decisions.vocabulary import AgentCame, Order, OrderEach, Passed, Write
 from cordee.control.supervisor.machines import Machines
 from cordee.core.clock import monotonic
 from cordee.runs.folder import RunFolder
@@ -140,7 +140,7 @@ def test_orders_for_hundreds_of_nodes_go_out_in_parts_between_which_others_have_
     hello = messages.Hello(1, 7, 1, "h", "3.9", messages.Slots(), epoch=1, attempt=0, living=())
     for name in names:
         nodes.decide(AgentCame(0.0, name, link, hello, "10.0.0.1"))
-    turns = []
+    turns, made = [], []
 
     class Decided:
         due = None
@@ -155,14 +155,16 @@ def test_orders_for_hundreds_of_nodes_go_out_in_parts_between_which_others_have_
             turns.append(len(link.sent) - before)
 
     async def lead():
-        machines.happened(Decided(), [Order(name, messages.Signal("ranks-1", "USR1")) for name in names])
-        assert 0 < len(link.sent) <= 250
-        machines.happened(Decided(), [Order(name, messages.Stop("ranks-1", 0.0)) for name in names])
+        machines.happened(Decided(), [OrderEach(names, lambda place: messages.Signal("ranks-1", "USR1"))])
+        assert len(link.sent) <= 250
+        machines.happened(Decided(), [OrderEach(names, lambda place: messages.Stop("ranks-1", 0.0))])
         await sent(1900)
         await asyncio.sleep(0.01)
         assert out == []  # none of them waited for the journal
         begun = Write("attempt_started", {}, mark="1")
-        machines.happened(Decided(), [begun, *(Order(name, messages.Clear(), after="1") for name in names)])
+        clear = OrderEach(names, lambda place: made.append(place) or messages.Clear(), after="1")
+        machines.happened(Decided(), [begun, clear])
+        assert made == []  # each is made in its turn
         await sent(2850)
         while not out:
             await asyncio.sleep(0.01)

@@ -200,7 +200,22 @@ def test_agents_that_leave_at_the_end_are_not_missed(told):
 def test_nodes_that_never_came_are_written_and_replaced(told):
     told.hello()
     reason = {"node": "b", "reason": "no agent connected within 30 s"}
-    assert told.nodes.decide(NotCome(30.0)) == [Write("node_lost", reason), ReplaceAgent("b", 0)]
+    lost = [Write("node_lost", reason), AgentLost("b", reason["reason"]), ReplaceAgent("b", 0)]
+    assert not told.nodes.by_name["b"].missed
+    assert told.nodes.decide(NotCome(30.0)) == lost
+    assert told.nodes.by_name["b"].missed
+
+
+def test_thousands_of_nodes_that_never_came_are_lost_in_parts_but_for_those_that_come_meanwhile():
+    names = [f"n{index}" for index in range(2 * LOST_AT_ONCE + 7)]
+    nodes = Nodes(names, epoch=2, segment=1, lost_s=20.0)
+    parts = [lost_in(nodes.decide(NotCome(30.0)))]
+    hello = messages.Hello(1, 7, 1, "h", "3.9", messages.Slots(), epoch=1, attempt=0, living=())
+    nodes.decide(AgentCame(0.0, names[-1], "link", hello, "10.0.0.1"))
+    while nodes.due is not None:
+        parts.append(lost_in(nodes.decide(Passed(1.0))))
+    assert [len(part) for part in parts] == [LOST_AT_ONCE] * 2 + [6]
+    assert [name for part in parts for name in part] == names[:-1]
 
 
 def test_what_comes_twice_is_handled_once_and_what_is_missing_ends_the_connection(told):

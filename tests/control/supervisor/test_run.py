@@ -31,6 +31,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     NodeSuspected,
     NotCome,
     Order,
+    OrderEach,
     Ordered,
     Over,
     Passed,
@@ -77,10 +78,13 @@ class Led:
         for event in [*events, Passed(self.now)]:
             commands += self.run.decide(event)
         for command in commands:
-            if isinstance(command, Order):
-                self.nodes.decide(command)
-                self.sent.append((command.node, command.message))
-        return [command for command in commands if not isinstance(command, Order)]
+            orders = [command] if isinstance(command, Order) else []
+            if isinstance(command, OrderEach):
+                orders = [command.at(place) for place in range(len(command.nodes))]
+            for order in orders:
+                self.nodes.decide(order)
+                self.sent.append((order.node, order.message))
+        return [command for command in commands if not isinstance(command, (Order, OrderEach))]
 
     def at(self, now):
         self.now = now
@@ -178,13 +182,18 @@ def test_nodes_that_do_not_come_are_given_up_when_their_time_is_over(led):
     led.does(Lead(0.0))
     led.joins("a", "b")
     assert led.at(60.2) == []
-    assert led.at(60.3) == [NotCome(60.3), Conclude()]
+    assert led.at(60.3) == [NotCome(60.3)]
+    assert led.at(60.4) == []
+    led.nodes.decide(NotCome(60.3))
+    assert led.at(60.5) == [Conclude()]
 
 
 def test_a_run_without_enough_agents_ends_its_segment(led):
     led.does(Lead(0.0))
     led.joins("a")
-    end = over(led.at(61.0))
+    assert led.at(61.0) == [NotCome(61.0)]
+    led.nodes.decide(NotCome(61.0))
+    end = over(led.at(61.1))
     assert isinstance(end, SegmentOver)
     assert end.text == "1 of 3 agents connected, 2 nodes are needed; see /run/control/agent*.log"
 

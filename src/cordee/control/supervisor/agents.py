@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Callable, Deque, Optional, Union
+from typing import Any, Callable, Deque, Iterator, Optional, Union
 
 from cordee import wire
 from cordee.control.supervisor.allocation import Allocation
@@ -16,6 +16,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Close,
     Closed,
     Order,
+    OrderEach,
     Send,
     Tell,
     Write,
@@ -59,7 +60,7 @@ class Agents:
         self._machines, self._nodes, self._journal, self._place = machines, nodes, journal, place
         self._attempt, self._changed, self._released = attempt, changed, released
         self._sequences: dict[str, int] = {}
-        self._held: Deque[tuple[Order, Optional[Session]]] = deque()
+        self._held: Deque[Iterator[tuple[Order, Optional[Session]]]] = deque()
         self._releasing: Optional[asyncio.Task[None]] = None
         self._awaited = False
         self._went_out = 0
@@ -68,6 +69,7 @@ class Agents:
             Close: lambda command: command.connection.close(command.reason),
             Abort: lambda command: command.connection.abort(command.reason),
             Order: self._order,
+            OrderEach: self._order_each,
             Write: self._write,
         }
         machines.doings.update(doings)
@@ -128,8 +130,16 @@ class Agents:
             self._went_out += 1
             self.happened(order)
             return
-        self._awaited = self._awaited or bool(order.after)
-        self._held.append((order, self._nodes.by_name[order.node].session))
+        self._hold(iter([(order, self._nodes.by_name[order.node].session)]), order.after)
+
+    def _order_each(self, orders: OrderEach) -> None:
+        """Let many orders out, a part at a time: each is made when its turn comes."""
+        sessions = [self._nodes.by_name[node].session for node in orders.nodes]
+        self._hold(((orders.at(place), session) for place, session in enumerate(sessions)), orders.after)
+
+    def _hold(self, orders: Iterator[tuple[Order, Optional[Session]]], after: str) -> None:
+        self._awaited = self._awaited or bool(after)
+        self._held.append(orders)
         if self._releasing is None:
             self._begin_releasing()
 
@@ -139,16 +149,16 @@ class Agents:
 
     async def _release(self) -> None:
         while self._held:
-            order, session = self._held[0]
-            if order.after and self._journal.durable_until <= self._sequences[order.after]:
-                await self._journal.durable()
-            if self._went_out >= _AT_ONCE:
-                self._went_out = 0
-                await asyncio.sleep(0)
+            for order, session in self._held[0]:
+                if order.after and self._journal.durable_until <= self._sequences[order.after]:
+                    await self._journal.durable()
+                if self._went_out >= _AT_ONCE:
+                    self._went_out = 0
+                    await asyncio.sleep(0)
+                if self._nodes.by_name[order.node].session is session:
+                    self._went_out += 1
+                    self.happened(order)
             self._held.popleft()
-            if self._nodes.by_name[order.node].session is session:
-                self._went_out += 1
-                self.happened(order)
 
     def _have_released(self, releasing: asyncio.Task[None]) -> None:
         self._releasing = None

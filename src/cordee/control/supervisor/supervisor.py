@@ -151,7 +151,7 @@ class Supervisor:
         )
         self.vetting: preparer.NodePreparer = self._part(preparer.PART)(allocation)
         about_run = (self.plan, folder, self.nodes, self.journal, self.agents.order, lambda: self.run.attempt)
-        watched = WatchedRun(*about_run, self._happened, self.agents.happened)
+        watched = WatchedRun(*about_run, self._happened, self.agents.happened, self.lanes.make)
         self.watchers = Watchers(watched, self.troubles)
         parts = Parts(
             folder,

@@ -13,6 +13,7 @@ from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.core.parts import load
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
+from cordee.runs.lane import Inline
 from cordee.runs.plan import RunPlan
 from cordee.wire.messages import Gathered, RanksEnded, RanksStarted, StopAnswers, Telemetry
 
@@ -20,6 +21,8 @@ from cordee.wire.messages import Gathered, RanksEnded, RanksStarted, StopAnswers
 PORT = "watcher/"
 _FAILED = "watching the ranks failed"
 _FINISH_S = 10.0
+# Events that watchers are told of before anything else has its turn.
+_EVENTS_AT_ONCE = 1000
 
 
 class WatchedRun(NamedTuple):
@@ -33,6 +36,7 @@ class WatchedRun(NamedTuple):
         attempt: returns the newest attempt that has begun, None before the first.
         happened: told what is to become of the run.
         suspect: told which nodes others are to take the place of.
+        lane: makes a lane of a name, for what waits for a disk.
     """
 
     plan: RunPlan
@@ -43,6 +47,7 @@ class WatchedRun(NamedTuple):
     attempt: Callable[[], Optional[Attempt]]
     happened: Callable[[HangFound], None]
     suspect: Callable[[NodeSuspected], None]
+    lane: Callable[[str], Inline]
 
 
 class RunWatcher:
@@ -88,6 +93,7 @@ class Watchers:
         self._all: list[RunWatcher] = [load(part)(run) for part in parts]
         self._troubles = troubles
         self._events: Deque[dict[str, Any]] = deque()
+        self._to_pass_on = 0
         run.journal.heard = self._events.append
 
     def telemetry(self, node: Node, message: Telemetry, body: bytes) -> None:
@@ -116,14 +122,16 @@ class Watchers:
 
     def second(self, now: float) -> None:
         """A second is over."""
-        self._pass_on_events()
+        passing, self._to_pass_on = bool(self._to_pass_on), len(self._events)
+        if not passing:
+            self._pass_on_some()
         self._each(lambda watcher: watcher.second(now))
 
     async def close(self) -> None:
         """The run, or its segment, is over: wait for what watchers do then, and not for long."""
-        self._pass_on_events()
+        self._pass_on(len(self._events))
         self._each(lambda watcher: watcher.close())
-        self._pass_on_events()
+        self._pass_on(len(self._events))
         finishing = [asyncio.ensure_future(watcher.finish()) for watcher in self._all]
         done, late = await asyncio.wait(finishing, timeout=_FINISH_S) if finishing else (set(), set())
         for task in late:
@@ -133,9 +141,18 @@ class Watchers:
             if error is not None:
                 self._troubles.say(_FAILED, error)
 
-    def _pass_on_events(self) -> None:
-        """Tell what has been written until now; what is written meanwhile is told the next time."""
-        for event in [self._events.popleft() for _ in range(len(self._events))]:
+    def _pass_on_some(self) -> None:
+        """Tell a part of what had been written when the second was over; the others follow soon."""
+        there = min(self._to_pass_on, len(self._events))
+        part = min(there, _EVENTS_AT_ONCE)
+        self._to_pass_on = there - part
+        if self._to_pass_on:
+            asyncio.get_running_loop().call_soon(self._pass_on_some)
+        self._pass_on(part)
+
+    def _pass_on(self, count: int) -> None:
+        """Tell what was written first."""
+        for event in [self._events.popleft() for _ in range(count)]:
             for watcher in self._all:
                 try:
                     watcher.event(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import types
 import typing
@@ -215,11 +216,18 @@ def dotted(path: Keys) -> str:
 
 
 def shown(value: Any) -> bool | int | float | str | None:
-    """Return a value that was given as a finding shows it: a number as it is, all else as a text that is not too long."""
+    """Return a value that was given as a finding shows it: a number as it is, all else as a text that is not too long, lists as documents have them."""
     if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else _as_written(value)
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
+
+
+def _as_written(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):  # YAML has keys that are no texts, and lists that hold themselves
+        return repr(value)
 
 
 def _complaint(fault: Any) -> str:

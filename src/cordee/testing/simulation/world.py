@@ -21,6 +21,7 @@ from typing import Any, cast
 from cordee import wire
 from cordee.backends.slurm import BACKEND
 from cordee.control.agent.agent import Agent
+from cordee.control.agent.companions import PORT as COMPANION
 from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.disks.lanes import Lanes
 from cordee.control.supervisor.supervisor import Supervisor
@@ -462,6 +463,8 @@ def _plan(folder: RunFolder, script: RunScript) -> dict[str, Any]:
     plan = copy.deepcopy(_PLANS["plan"])
     plan.update(backend=BACKEND.name, run=folder.id, folder=str(folder.root), workdir="/", job_folder=str(folder.root))
     plan["sampling"].update(gpus="none", hardware=False)
+    # What runs beside ranks looks at processes and connections of this machine, which are no part of a simulation.
+    plan["node_parts"] = {port: part for port, part in plan["node_parts"].items() if not port.startswith(COMPANION)}
     step = plan["steps"][0]
     step["request"].update(
         nodes=script.nodes, spare_nodes=script.spares, min_nodes=script.nodes, ranks_per_node=script.per_node

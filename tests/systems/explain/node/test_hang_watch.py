@@ -11,6 +11,7 @@ import pytest
 
 from cordee.core.findings import Finding
 from cordee.runs.folder import RunFolder
+from cordee.runs.lane import Lane
 from cordee.systems.explain.node.hang import watch as watching
 from cordee.systems.explain.node.hang.watch import HangWatch
 from cordee.wire.messages import Gather, Gathered, RanksEnded, RanksStarted, RankStand, StartedRank, Telemetry
@@ -41,6 +42,7 @@ class Run:
             order=self.order,
             attempt=lambda: self.attempt,
             happened=self.asked.append,
+            lane=Lane,
         )
         self.watch = HangWatch(run)  # type: ignore[arg-type]
 

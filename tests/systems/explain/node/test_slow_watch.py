@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cordee.runs.folder import RunFolder
+from cordee.runs.lane import Lane
 from cordee.systems.explain.node.slow import watch as watching
 from cordee.systems.explain.node.slow.watch import STANDING, SlowWatch
 from cordee.wire.messages import (
@@ -68,6 +69,7 @@ class Run:
             order=lambda node, message: self.orders.append((node.name, message)) or True,
             attempt=lambda: self.attempt,
             suspect=self.suspected.append,
+            lane=Lane,
         )
         self.watch = SlowWatch(run)  # type: ignore[arg-type]
 

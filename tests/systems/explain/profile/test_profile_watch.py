@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cordee.runs.folder import RunFolder
+from cordee.runs.lane import Lane
 from cordee.systems.explain.node.profile import files as profile_files
 from cordee.systems.explain.node.profile import watch as watching
 from cordee.systems.explain.node.profile.watch import ProfileWatch
@@ -32,7 +33,7 @@ class Run:
         monkeypatch.setattr(watching, "monotonic", lambda: self.now)
         self.folder = RunFolder(tmp_path)
         self.watch = ProfileWatch(
-            SimpleNamespace(folder=self.folder, order=self.order, attempt=lambda: self.attempt)  # type: ignore[arg-type]
+            SimpleNamespace(folder=self.folder, order=self.order, attempt=lambda: self.attempt, lane=Lane)  # type: ignore[arg-type]
         )
 
     def order(self, node, message) -> bool:

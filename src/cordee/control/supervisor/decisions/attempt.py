@@ -21,7 +21,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     BeginAttempt,
     ContainerGone,
     NoSuccessor,
-    Order,
+    OrderEach,
     Ordered,
     Passed,
     RankNews,
@@ -123,19 +123,14 @@ class Attempt:
 
     def _start(self, event: StartRanks) -> list[AttemptCommand]:
         """Order the ranks: once it is written for good that this attempt has begun."""
-        places = encode_places([node.name for node in self.nodes], [node.address for node in self.nodes])
         number, launch, per_node, meet = self.number, self._launch, self.ranks_per_node, self.nodes[0].address
         port, coordinator, begin, epoch = event.ports[0], event.ports[1], event.resume_from, self._epoch
-        ranks, group = messages.Ranks, self.group
-        return [
-            Order(
-                node.name,
-                ranks(number, launch, per_node, node.name, index, meet, port, coordinator, begin, epoch),
-                places,
-                after=group,
-            )
-            for index, node in enumerate(self.nodes)
-        ]
+        names, ranks, group = [node.name for node in self.nodes], messages.Ranks, self.group
+
+        def order(index: int) -> messages.Ranks:
+            return ranks(number, launch, per_node, names[index], index, meet, port, coordinator, begin, epoch)
+
+        return [OrderEach(names, order, encode_places(names, [node.address for node in self.nodes]), after=group)]
 
     def _are_ordered(self, event: Ordered) -> list[AttemptCommand]:
         self._ordered = True
@@ -223,7 +218,7 @@ class Attempt:
         return commands + self._to_all(messages.StopRequest(self.number))
 
     def _to_all(self, message: messages.FromSupervisor, mark: str = "") -> list[AttemptCommand]:
-        return [Order(node.name, message, mark=mark) for node in self.nodes]
+        return [OrderEach([node.name for node in self.nodes], lambda place: message, mark=mark)]
 
     def _begin_stop(self, event: StopRanks) -> list[AttemptCommand]:
         self._stop = event

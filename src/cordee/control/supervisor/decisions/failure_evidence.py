@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, NamedTuple, Optional
 
 from cordee.control.supervisor.decisions.nodes import Node
-from cordee.control.supervisor.decisions.vocabulary import Order
+from cordee.control.supervisor.decisions.vocabulary import OrderEach
 from cordee.wire import messages
 
 _SETTLE_S = 0.2
@@ -18,7 +18,7 @@ class Settled(NamedTuple):
     """When to look again, None: enough was heard; and what nodes are asked until then."""
 
     again: Optional[float]
-    asked: list[Order]
+    asked: list[OrderEach]
 
 
 class FailureEvidence:
@@ -64,12 +64,13 @@ class FailureEvidence:
             return self._wait(now + _SETTLE_S)
         return Settled(None, [])
 
-    def _wait(self, until: float, asked: Optional[list[Order]] = None) -> Settled:
+    def _wait(self, until: float, asked: Optional[list[OrderEach]] = None) -> Settled:
         self._due = until
         return Settled(until, asked or [])
 
-    def _ask(self, nodes: list[Node]) -> list[Order]:
+    def _ask(self, nodes: list[Node]) -> list[OrderEach]:
         """Say something that agents acknowledge as soon as they say anything, once to each."""
         unasked = [node for node in nodes if node.name not in self._probed]
         self._probed.update(node.name for node in unasked)
-        return [Order(node.name, messages.Lease(node.last_said), mark=self._mark) for node in unasked]
+        names, said = [node.name for node in unasked], [node.last_said for node in unasked]
+        return [OrderEach(names, lambda place: messages.Lease(said[place]), mark=self._mark)] if unasked else []

@@ -62,6 +62,11 @@ class NodePool:
         return self._connected == len(self._nodes)
 
     @property
+    def unsaid(self) -> bool:
+        """Whether an agent has not come, and that is not said yet."""
+        return any(node.session is None and not node.missed for node in self._nodes)
+
+    @property
     def wants_more(self) -> bool:
         """Whether fewer nodes can hold ranks than are wanted."""
         return len(usable(self._nodes)) < self._wanted

@@ -60,6 +60,7 @@ class Node:
         ready: whether this incarnation was set up and vetted.
         clearing_since: since when ranks are ended there that belong to no attempt of this supervisor; None: there are none.
         verdict: healthy, suspect, bad or unknown.
+        missed: it was said to be lost, and no agent has come since.
         suspected: why another node is to take its place where there is one; empty: it is not.
         unread_bytes: of what ranks logged and no telemetry has brought yet.
         queued_log_bytes: of what ranks printed and is not in the node's log yet.
@@ -78,6 +79,7 @@ class Node:
         self.ready = False
         self.clearing_since: Optional[float] = None
         self.verdict = "unknown"
+        self.missed = False
         self.suspected = ""
         self._unlooked = False
         self.results: list[dict[str, Any]] = []
@@ -141,7 +143,7 @@ class Node:
         self.session = Session(f"{epoch}.{self._sessions}")
         self.incarnation, self.pid = hello.incarnation, hello.pid
         self.host = hello.host
-        self.ready, self.clearing_since = False, None
+        self.ready, self.missed, self.clearing_since = False, False, None
 
     def welcome(self, event: AgentCame, epoch: int, segment: int) -> list[NodeCommand]:
         """Go on with the session over this connection: what the agent has not got yet is sent again."""
@@ -377,16 +379,10 @@ class Nodes:
         return self._lose_some(_AT_ONCE)
 
     def _not_come(self, event: NotCome) -> list[NodeCommand]:
-        reason = f"no agent connected within {event.waited_s:.0f} s"
-        return [
-            command
-            for node in self.by_name.values()
-            if node.session is None
-            for command in (
-                journalled("node_lost", node=node.name, reason=reason),
-                ReplaceAgent(node.name, node.incarnation),
-            )
-        ]
+        for node in self._all:
+            if node.session is None:
+                self._is_lost(node, f"no agent connected within {event.waited_s:.0f} s", None)
+        return self._lose_some(_AT_ONCE)
 
     def _prepared(self, event: NodePrepared) -> list[NodeCommand]:
         node = self.by_name[event.node]
@@ -447,6 +443,7 @@ class Nodes:
         return []
 
     def _lose(self, node: Node, reason: str) -> list[NodeCommand]:
+        node.missed = True
         written = journalled("node_lost", node=node.name, reason=reason)
         return [written, *self._gone(node, reason), ReplaceAgent(node.name, node.incarnation)]
 

@@ -49,6 +49,7 @@ from cordee.runs.plan import RunStep, RunTimeouts
 _AT_ONCE = 0.0
 _SECOND_S = 1.0
 _SILENT_S = 0.2
+_TELL_S = 0.05
 _CONNECT_PER_NODE_S = 0.1
 _TERMINATION_S = 2.0
 
@@ -219,10 +220,16 @@ class RunLead:
         """All nodes connect, or their time is up."""
         if not self._pool.all_connected and now < self._deadline:
             return self._again(self._deadline)
-        self._phase = self._prepare
-        missing: list[RunCommand] = [NotCome(now - self._began)]
+        self._phase = self._miss
+        return [NotCome(now - self._began)]
+
+    def _miss(self, now: float) -> list[RunCommand]:
+        """It is said which nodes have no agent: of thousands not at once."""
+        if self._pool.unsaid:
+            return self._again(now + _TELL_S)
         over = self._pool.too_few_came(self._logs)
-        return missing if over is None else missing + self._finish(over)
+        self._phase = self._prepare
+        return [] if over is None else self._finish(over)
 
     @property
     def _some_prepare(self) -> bool:

@@ -8,7 +8,7 @@ it goes out (`after`, the `mark` of a `Write`); it is held until then, and those
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome, Ended, SegmentOver
 from cordee.control.supervisor.start_checkpoint import Beginning
@@ -33,6 +33,25 @@ class Order(NamedTuple):
     body: bytes = b""
     mark: str = ""
     after: str = ""
+
+
+class OrderEach(NamedTuple):
+    """An order for each of many agents, which is made as it goes out: thousands hold the loop up otherwise.
+
+    Attributes:
+        nodes: in the order in which it goes to them.
+        message: returns what the agent at a place in `nodes` must get.
+    """
+
+    nodes: list[str]
+    message: Callable[[int], FromSupervisor]
+    body: bytes = b""
+    mark: str = ""
+    after: str = ""
+
+    def at(self, place: int) -> Order:
+        """Return the order for one of the agents."""
+        return Order(self.nodes[place], self.message(place), self.body, self.mark, self.after)
 
 
 class Tell(NamedTuple):
@@ -493,7 +512,7 @@ class Over(NamedTuple):
 NodeCommand = Union[
     Send, Close, Abort, Write, Complain, Take, Prepare, AgentLost, ContainerGone, ReplaceAgent, FindGone
 ]
-AttemptCommand = Union[Write, Order, AttemptOver, AttemptStopped]
+AttemptCommand = Union[Write, OrderEach, AttemptOver, AttemptStopped]
 RunEvent = Union[
     AttemptEvent,
     Lead,
@@ -514,6 +533,7 @@ RunEvent = Union[
 ]
 RunCommand = Union[
     AttemptCommand,
+    Order,
     NotCome,
     GaveUp,
     VetAgain,

@@ -14,12 +14,14 @@ class Lanes:
         make: makes a lane of a name.
 
     Attributes:
+        make: the same.
         writing: journal and block log, in their order.
         looking: who owns the run, requests, records of processes.
         checkpoints: the checkpoint folder, which may lie on another file system.
     """
 
     def __init__(self, make: Callable[[str], Inline] = Lane) -> None:
+        self.make = make
         self.writing = make("cordee-writing")
         self.looking = make("cordee-looking")
         self.checkpoints = make("cordee-checkpoints")

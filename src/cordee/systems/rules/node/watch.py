@@ -14,7 +14,6 @@ from cordee.core.backends import backend_on_node
 from cordee.core.clock import monotonic
 from cordee.core.findings import Finding
 from cordee.runs.journal_follower import JournalFollower
-from cordee.runs.lane import Lane
 from cordee.systems.rules.node.judge import MARK, MOST_PLACES, RuleJudge, RuleMatch, RulePlace, rule_findings
 from cordee.systems.rules.node.windows import MetricWindows
 from cordee.wire.messages import Telemetry
@@ -50,8 +49,7 @@ class RuleWatch(RunWatcher):
         self._since = monotonic()
         self._before: Optional[Any] = None
         if self._judges:
-            lane = Lane("cordee-rules")
-            self._before = lane.submit(lambda: self._read_before())
+            self._before = run.lane("cordee-rules").submit(lambda: self._read_before())
 
     # What is heard
 

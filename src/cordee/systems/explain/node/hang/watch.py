@@ -16,7 +16,6 @@ from cordee.control.supervisor.watchers import RunWatcher, WatchedRun
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.findings import Finding
 from cordee.runs.folder import say
-from cordee.runs.lane import Lane
 from cordee.systems.explain.node.hang.detector import HangBegan, HangDetector, HangOver, HangPolicy
 from cordee.systems.explain.node.hang.files import HangFiles
 from cordee.wire.messages import Gather, Gathered, RanksEnded, RanksStarted, StopAnswers, Telemetry
@@ -61,7 +60,7 @@ class HangWatch(RunWatcher):
         self._detector = HangDetector(self._policy, run.plan.sampling.interval_s)
         self._attempt = 0
         self._ranks: dict[str, range] = {}
-        self._lane = Lane("cordee-hangs")
+        self._lane = run.lane("cordee-hangs")
         self._collecting: Optional[_Collecting] = None
         self._task: Optional[asyncio.Task[None]] = None
         self._declared: Optional[HangBegan] = None

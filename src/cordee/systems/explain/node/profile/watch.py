@@ -14,7 +14,6 @@ from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.watchers import RunWatcher, WatchedRun
 from cordee.core.clock import monotonic, unix_s
 from cordee.runs.folder import say
-from cordee.runs.lane import Lane
 from cordee.systems.explain.node.profile.files import ProfileFiles
 from cordee.wire.messages import Gathered, ProfileRanks
 
@@ -87,7 +86,7 @@ class ProfileWatch(RunWatcher):
 
     def __init__(self, run: WatchedRun) -> None:
         super().__init__(run)
-        self._lane = Lane("cordee-profiles")
+        self._lane = run.lane("cordee-profiles")
         self._now: Optional[_Profiling] = None
         self._count = 0
 

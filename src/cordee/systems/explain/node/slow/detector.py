@@ -147,6 +147,9 @@ class SlowDetector:
         lasted_s = now - self._hearing.began
         if lasted_s < ROUND_S or not self._world:
             return []
+        if not (self._hearing.heard or self._rounds):
+            self._hearing.began = now
+            return []
         steps = self._hearing.steps
         self._steps_seen = self._steps_seen or steps > 0
         if self._steps_seen and steps < _LEAST_STEPS and lasted_s < _LONGEST_ROUND_S:

@@ -70,6 +70,11 @@ class RoundBeingHeard:
             sums[one.rank] = list(row) if before is None else [old + new for old, new in zip(before, row)]
 
     @property
+    def heard(self) -> bool:
+        """Whether any rank has told something."""
+        return bool(self._sums)
+
+    @property
     def steps(self) -> float:
         """The median of the ranks' steps, NaN where nobody was heard."""
         return median(row[1] for row in self._sums.values()) if self._sums else NAN

@@ -14,7 +14,6 @@ from cordee.core.clock import monotonic, unix_s
 from cordee.core.findings import Finding
 from cordee.core.stats import peers_of
 from cordee.runs.folder import say, write_atomically
-from cordee.runs.lane import Lane
 from cordee.systems.explain.node.slow.detector import ROUND_S, SlowDetector, SlowOver, SlowRanks
 from cordee.systems.explain.node.slow.links import LinkDetector, SlowConnection
 from cordee.systems.explain.node.slow.rounds import DATA, SAVING
@@ -53,7 +52,7 @@ class SlowWatch(RunWatcher):
         self._regroup = False
         self._hardware: dict[str, tuple[NodeFinding, ...]] = {}
         self._heard: set[int] = set()
-        self._lane = Lane("cordee-stragglers")
+        self._lane = run.lane("cordee-stragglers")
         self._due = 0.0
         self._written: Any = None
         self._told = 0
