@@ -34,11 +34,12 @@ from cordee.core.stats import peers_of
 from cordee.systems.explain.node.slow.detector import SlowDetector, SlowOver, SlowRanks
 from cordee.testing.runs.real_run import LocalRun
 from cordee.wire.messages import KindTimes, RankDigest
+from cordee.wire.pulse import FOLDER, SUFFIX, PulseReader
 
 SCRIPT = Path(__file__).parents[1] / "tests" / "systems" / "explain" / "straggling_train.py"
 JOB = """\
 name = "slow"
-run = "python train.py 1000000"
+run = "python train.py 1000000 {repeat}"
 [need]
 nodes = 2
 ranks_per_node = 4
@@ -46,19 +47,15 @@ ranks_per_node = 4
 max_load = 1000.0
 modules = []
 """
-BEFORE_S, WITHIN_S = 45.0, 60.0
+# Batches are repeated so often: a quota slows only who computes for longer than a period.
+REPEAT = {"quota": 64}
+BEFORE_S, CALM_S, WITHIN_S = 45.0, 5.0, 60.0
 STOP_EVERY_S = 3.0
-QUOTA = Path("/sys/fs/cgroup/cpu")
+QUOTA, PERIOD_US, CALIBRATIONS = Path("/sys/fs/cgroup/cpu"), 20_000, 12
 NONE = KindTimes(0.0, 0, 0.0, 0.0)
 
 
 # Real ranks
-
-
-def processor_s(pid: int) -> float:
-    """Return the processor time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -82,41 +79,103 @@ def stopped_again_and_again(pid: int, slower: float) -> Iterator[None]:
         thread.join()
 
 
+def progress(pid: int) -> tuple[float, int]:
+    """Return the processor time of a rank's process, and how many steps it has made."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    used_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    folder = next(
+        one.partition("=")[2]
+        for one in Path(f"/proc/{pid}/environ").read_text().split("\0")
+        if one.startswith(f"{FOLDER}=")
+    )
+    (path,) = Path(folder).glob(f"*-{pid}{SUFFIX}")
+    reader = PulseReader(str(path))
+    try:
+        return used_s, reader.read().optimizer_steps
+    finally:
+        reader.close()
+
+
+def step_s(pid: int) -> float:
+    """Return how long a step takes now."""
+    before = progress(pid)[1]
+    time.sleep(10.0)
+    return 10.0 / max(1, progress(pid)[1] - before)
+
+
+class Quota:
+    """A control group of its own for a process, which has so much of a core."""
+
+    def __init__(self, pid: int, share: float) -> None:
+        told = Path(f"/proc/{pid}/cgroup").read_text().split(":cpu", 1)[1].partition(":")[2].split()[0]
+        self._group, self._home = QUOTA / f"cordee-slow-{pid}", QUOTA / told.lstrip("/")
+        self._group.mkdir()
+        (self._group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+        self.has(share)
+        for task in os.listdir(f"/proc/{pid}/task"):
+            (self._group / "tasks").write_text(task)
+
+    def has(self, share: float) -> None:
+        """Give it another share."""
+        (self._group / "cpu.cfs_quota_us").write_text(str(max(1000, int(share * PERIOD_US))))
+
+    def throttled_s(self) -> float:
+        """Return for how long it was held back."""
+        told = dict(line.split() for line in (self._group / "cpu.stat").read_text().splitlines())
+        return int(told["throttled_time"]) / 1e9
+
+    def close(self) -> None:
+        """Give the process back to where it was."""
+        (self._group / "cpu.cfs_quota_us").write_text("-1")
+        for task in (self._group / "tasks").read_text().split():
+            (self._home / "tasks").write_text(task)
+        self._group.rmdir()
+
+
+def share_for(pid: int, slower: float) -> float:
+    """Return the quota that holds a rank back by this share of its own work, found by trying: it depends on who else computes."""
+    wanted, share = slower / (1 + slower), 0.5
+    quota = Quota(pid, share)
+    try:
+        for _ in range(CALIBRATIONS):
+            before, began = quota.throttled_s(), time.monotonic()
+            time.sleep(4.0)
+            held = (quota.throttled_s() - before) / (time.monotonic() - began)
+            if 0.85 * wanted <= held <= 1.15 * wanted:
+                break
+            share *= min(1.4, max(0.6, (1 - wanted) / max(0.1, 1 - held) if held > wanted else 0.75))
+            quota.has(share)
+    finally:
+        quota.close()
+    return share
+
+
 @contextmanager
 def with_a_quota(pid: int, slower: float) -> Iterator[None]:
-    """Give a process a quota of what it has used, less what makes it slower."""
-    used, before = processor_s(pid), time.monotonic()
-    time.sleep(10.0)
-    share = (processor_s(pid) - used) / (time.monotonic() - before) / (1 + slower)
-    group, home = (
-        QUOTA / f"cordee-slow-{pid}",
-        QUOTA
-        / Path(Path(f"/proc/{pid}/cgroup").read_text().split(":cpu", 1)[1].partition(":")[2].split()[0].lstrip("/")),
-    )
-    group.mkdir()
-    (group / "cpu.cfs_quota_us").write_text(str(max(1000, int(share * 100_000))))
-    for task in os.listdir(f"/proc/{pid}/task"):
-        (group / "tasks").write_text(task)
+    """Hold a process back by the quota of a control group, so that its own work takes longer by that share."""
+    share = share_for(pid, slower)
+    time.sleep(BEFORE_S)
+    quota = Quota(pid, share)
+    began = time.monotonic()
     try:
         yield
     finally:
-        (group / "cpu.cfs_quota_us").write_text("-1")
-        for task in (group / "tasks").read_text().split():
-            (home / "tasks").write_text(task)
-        group.rmdir()
+        held = quota.throttled_s() / (time.monotonic() - began)
+        print(f"a quota of {share:.0%} of a core held it back for {held:.0%} of the time", flush=True)
+        quota.close()
 
 
 SLOWED = {"stop": stopped_again_and_again, "quota": with_a_quota}
 
 
 @contextmanager
-def training() -> Iterator[LocalRun]:
+def training(repeat: int = 1) -> Iterator[LocalRun]:
     """Run the script."""
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job"
         job.mkdir()
         shutil.copy(SCRIPT, job / "train.py")
-        (job / "cordee.toml").write_text(JOB)
+        (job / "cordee.toml").write_text(JOB.format(repeat=repeat))
         with LocalRun(job, Path(folder) / "runs", reported=True) as run:
             run.wait(lambda state: len(state.ranks) == 8, 120)
             yield run
@@ -130,18 +189,22 @@ def told(run: LocalRun) -> list[dict]:
 
 def trials(kind: str, slower: float, count: int) -> None:
     """Slow one rank after the other of one run, with a pause between, and print what was told of it."""
-    with training() as run:
+    with training(REPEAT.get(kind, 1)) as run:
         time.sleep(BEFORE_S)
         before = len(told(run))
         print(f"before: {before} told; step and findings so far: {[one['text'] for one in told(run)]}", flush=True)
         for number in range(count):
             rank = (3 + 5 * number) % 8
             pid = next(one.pid for one in run.state.ranks if one.rank == rank)
+            usual_s = step_s(pid)
             with SLOWED[kind](pid, slower):
-                began, found = time.monotonic(), []
+                before = len(told(run))
+                began, found, slowed_s = time.monotonic(), [], 0.0
                 while time.monotonic() - began < WITHIN_S and not found:
                     time.sleep(0.5)
                     found = told(run)[before:]
+                    if time.monotonic() - began > CALM_S:
+                        slowed_s = slowed_s or step_s(pid)
                 took = time.monotonic() - began
             right = any(one["evidence"]["ranks"] == [rank] for one in found)
             said = [
@@ -154,7 +217,8 @@ def trials(kind: str, slower: float, count: int) -> None:
                 for one in found
             ]
             print(
-                f"{kind} {slower:.0%}: rank {rank}: {'found' if right else 'not found'} in {took:.0f} s: {said}",
+                f"{kind} {slower:.0%}: rank {rank}: {'found' if right else 'not found'} in {took:.0f} s: {said}; "
+                f"a step took {slowed_s / usual_s:.2f} times as long",
                 flush=True,
             )
             time.sleep(BEFORE_S)

@@ -36,6 +36,7 @@ def shots(run: str, other: str, node: str) -> list[tuple[str, str, tuple[int, in
         ("rank", f"{of}/rank/0", (1440, 1200), {}),
         ("logs", f"{of}/logs", DESK, {}),
         ("findings", f"{of}/findings", DESK, {}),
+        ("hangs", f"{of}/hangs", DESK, {}),
         ("score", f"{of}/score", DESK, {}),
         ("storage", f"{of}/storage", (1440, 1200), {}),
         ("data", f"{of}/data", (1440, 1200), {}),

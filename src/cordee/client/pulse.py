@@ -23,6 +23,8 @@ _EVERY_S = 1.0
 _MOST_FRAMES = 64
 _MOST_AT_END_S = 5.0
 _LEARNS_S = 3.0
+_LEARNS_GROUPS_S = 5.0
+_LIBRARIES = ("-packages/", "/lib/python3", "/lib64/python3", "node.zip/", "<frozen")
 _RING = 2000  # collectives, which is torch's own number where the recorder is on
 # Real-time signals that nobody is known to use, from the last downwards.
 _SIGNALS = tuple(range(signal.SIGRTMAX - 3, signal.SIGRTMAX - 9, -1))
@@ -90,6 +92,7 @@ class _PulseThread:
         self._times = TimeWatch(self._pulse, lambda: _optimizer_steps)
         self._stem = self._pulse.path[: -len(SUFFIX)]
         self._moves, self._stood = 0, 0
+        self._stepped, self._learned_at = -1, 0.0
         self._main = threading.main_thread().ident
         self._dumped = self._traced = 0
         self._process, self._over = os.getpid(), False
@@ -121,11 +124,11 @@ class _PulseThread:
             self._ended.wait(_MOST_AT_END_S)
 
     def _beat(self) -> None:
-        stands = _place(self._main)
+        stands, at = _place(self._main)
         if stands != self._stood:
             self._stood, self._moves = stands, self._moves + 1
-        groups = list(_guarded(_groups, []))
-        self._pulse.beat(time.monotonic_ns(), _rank(), _optimizer_steps, self._moves, groups)
+        self._pulse.stands_at(at)
+        self._pulse.beat(time.monotonic_ns(), _rank(), _optimizer_steps, self._moves, self._groups())
         self._times.beat(_distributed())
         asked = self._pulse.asked
         if asked != self._dumped:
@@ -133,6 +136,15 @@ class _PulseThread:
             self._dump()
             self._pulse.dumped(asked)
         self._trace()
+
+    def _groups(self) -> Optional[list[GroupProgress]]:
+        """Return how far it is in its process groups: at each beat while it makes no steps, else now and then."""
+        now = time.monotonic()
+        stepped, self._stepped = _optimizer_steps != self._stepped, _optimizer_steps
+        if stepped and now - self._learned_at < _LEARNS_GROUPS_S:
+            return None
+        self._learned_at = now
+        return list(_guarded(_groups, []))
 
     def _trace(self) -> None:
         """Do what is wanted of a trace; nothing of it stays once it is over."""
@@ -179,15 +191,17 @@ def _guarded(work: Callable[[], Any], otherwise: Any) -> Any:
         return otherwise
 
 
-def _place(thread: Optional[int]) -> int:
-    """Return a number for where a thread stands: another one once it runs on."""
-    frame, place = sys._current_frames().get(thread or 0), 0
+def _place(thread: Optional[int]) -> tuple[int, str]:
+    """Return a number for where a thread stands, another one once it runs on; and the innermost line of no library's code."""
+    frame, place, own = sys._current_frames().get(thread or 0), 0, None
     for _ in range(_MOST_FRAMES):
         if frame is None:
             break
         place = hash((place, id(frame.f_code), frame.f_lasti))
+        if own is None and not any(part in frame.f_code.co_filename for part in _LIBRARIES):
+            own = frame
         frame = frame.f_back
-    return place
+    return place, f"{own.f_code.co_filename}:{own.f_lineno} ({own.f_code.co_name})" if own is not None else ""
 
 
 def _distributed() -> Any:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence
 
 from cordee.client.device_steps import StepShares
-from cordee.client.main_thread import MainThread, major_faults
+from cordee.client.main_thread import Glance, MainThread, major_faults
 from cordee.client.observe import device_steps
-from cordee.client.steps import marks
+from cordee.client.steps import Mark, marks
 from cordee.client.time_account import PERIOD_NS, TimeAccount
 from cordee.client.timer import Timer
 from cordee.wire.pulse import PulseWriter
 
-_SHOWN_EVERY = 4  # looks
+# So many looks are taken into the account together: what it costs is code that other work has pushed out of the caches.
+_SHOWN_EVERY = 4
 _HOLDS_S = 30.0
 _GOLDEN = 0.6180339887498949
 _DEVICES = ("torch.cuda", "torch.xpu", "torch_npu.npu", "habana_frameworks.torch.hpu")
@@ -36,7 +37,7 @@ class TimeWatch:
         self._main: Optional[MainThread] = None
         self._window = 0
         self._phase = 0.0
-        self._looks = 0
+        self._glances: list[tuple[Glance, Sequence[Mark]]] = []
         self._device: Optional[StepShares] = None
         self._measured_at = 0.0
         self._failed = False
@@ -64,6 +65,7 @@ class TimeWatch:
         if window == self._window:
             return window != 0
         self._window = window
+        self._settle()
         self._account.open_window()
         if not window:
             self._account.pause()
@@ -80,10 +82,16 @@ class TimeWatch:
             return
         assert self._main is not None
         glance = self._main.look(late_ns, self._grouped, self._on_device, marks.part)
-        self._account.take(glance, marks.taken(), self._device if self._on_device else None)
-        self._looks += 1
-        if self._looks % _SHOWN_EVERY == 0:
+        self._glances.append((glance, marks.taken()))
+        if len(self._glances) >= _SHOWN_EVERY:
+            self._settle()
             self._show()
+
+    def _settle(self) -> None:
+        """Take the looks into the account that are not yet in it."""
+        for glance, seen in self._glances:
+            self._account.take(glance, seen, self._device if self._on_device else None)
+        self._glances.clear()
 
     def _show(self) -> None:
         self._pulse.spent(self._account.sums(self._window, major_faults()), self._optimizer_steps())

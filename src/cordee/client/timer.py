@@ -24,6 +24,7 @@ class Timer:
 
     def __init__(self) -> None:
         self._descriptor: Optional[int] = None
+        self._setting = _Setting(0, _STEP_NS, 0, 0)
         try:
             library = ctypes.CDLL(None, use_errno=True)
             self._set = library.timerfd_settime
@@ -36,8 +37,8 @@ class Timer:
     def sleep_until(self, due_ns: int) -> int:
         """Sleep until a moment of CLOCK_MONOTONIC; return how many nanoseconds later than that the thread was woken, in whole ms."""
         if self._descriptor is not None:
-            setting = _Setting(0, _STEP_NS, due_ns // _S, due_ns % _S)
-            if self._set(self._descriptor, _ABSOLUTE, ctypes.byref(setting), None) == 0:
+            self._setting.first_s, self._setting.first_ns = divmod(due_ns, _S)
+            if self._set(self._descriptor, _ABSOLUTE, ctypes.byref(self._setting), None) == 0:
                 times = int.from_bytes(os.read(self._descriptor, 8), sys.byteorder)
                 return (times - 1) * _STEP_NS
         time.sleep(max(0, due_ns - time.monotonic_ns()) / _S)

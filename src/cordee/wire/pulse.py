@@ -18,7 +18,7 @@ from cordee.machine.foreign_files import regular
 
 FOLDER = "CORDEE_PULSE"  # the variable that names the folder of a node's pulse files
 MAGIC = int.from_bytes(b"pulse\0\r\n", "little")
-VERSION = 1
+VERSION = 2
 PULSE_BYTES = 8192
 SUFFIX, DUMP, STACKS = ".pulse", ".flight", ".stacks"
 TRACE, TRACED = ".trace.json", ".traced"  # what torch.profiler wrote, and what the rank says of it
@@ -31,9 +31,11 @@ _ASKED, _WANTED, _TRACE_ORDER = 24, 25, 26
 _WINDOW, _LOOKED_NS, _DELAYED_NS, _UNSEEN_NS, _FAULTS = range(32, 37)
 _KINDS, _PER_KIND = 37, 4
 _TRACE_ANSWER = 56
-_TABLE = 512
+_TABLE, _WHERE = 512, 7680
 KINDS = ("compute", "data", "communication", "saving")
 _WORD = struct.Struct("<Q")
+_TEXT = struct.Struct("<II")  # how long it is, and its check sum
+_WHERE_BYTES = PULSE_BYTES - _WHERE - _TEXT.size
 _TIMES = struct.Struct(f"={_KINDS - _WINDOW + _PER_KIND * len(KINDS)}Q")
 _ELASTIC = 1
 _TRIES = 5
@@ -163,7 +165,7 @@ class PulseWriter:
             self._map = mmap.mmap(descriptor, PULSE_BYTES)
         finally:
             os.close(descriptor)
-        self._view = memoryview(self._map)
+        self._view, self._line = memoryview(self._map), ""
         words = self._words = self._view.cast("Q")
         words[_VERSION], words[_PID], words[_FLAGS] = VERSION, os.getpid(), _ELASTIC if elastic else 0
         words[_MAGIC] = MAGIC
@@ -203,16 +205,26 @@ class PulseWriter:
         """Say that the dump that was asked for lies there."""
         self._words[_DUMPED] = asked
 
-    def beat(self, at_ns: int, rank: int, optimizer_steps: int, moves: int, groups: Sequence[GroupProgress]) -> None:
-        """Show how far the rank is."""
-        table = json.dumps(groups[:MOST_GROUPS], separators=(",", ":")).encode()
-        if len(table) > PULSE_BYTES - _TABLE:
-            table = b"[]"
+    def stands_at(self, line: str) -> None:
+        """Show the line of code, as text, at which the main thread stands."""
+        if line != self._line:
+            self._line = line
+            text = line.encode("utf-8", "replace")[-_WHERE_BYTES:]
+            self._view[_WHERE : _WHERE + _TEXT.size + len(text)] = _TEXT.pack(len(text), zlib.crc32(text)) + text
+
+    def beat(
+        self, at_ns: int, rank: int, optimizer_steps: int, moves: int, groups: Optional[Sequence[GroupProgress]]
+    ) -> None:
+        """Show how far the rank is; of groups None: as they were."""
         words = self._words
-        words[_SEQUENCE] += 1
-        self._view[_TABLE : _TABLE + len(table)] = table
-        words[_TABLE_BYTES], words[_TABLE_CRC] = len(table), zlib.crc32(table)
-        words[_SEQUENCE] += 1
+        if groups is not None:
+            table = json.dumps(groups[:MOST_GROUPS], separators=(",", ":")).encode()
+            if len(table) > _WHERE - _TABLE:
+                table = b"[]"
+            words[_SEQUENCE] += 1
+            self._view[_TABLE : _TABLE + len(table)] = table
+            words[_TABLE_BYTES], words[_TABLE_CRC] = len(table), zlib.crc32(table)
+            words[_SEQUENCE] += 1
         words[_RANK], words[_OPTIMIZER_STEPS], words[_MOVES] = rank, optimizer_steps, moves
         words[_BEAT_NS] = at_ns
         words[_BEATS] += 1
@@ -248,7 +260,7 @@ class PulseReader:
             words = self._words()
             if words is None:
                 break
-            flags, table = bool(words[_FLAGS] & _ELASTIC), words.tobytes()[_TABLE:][: words[_TABLE_BYTES]]
+            flags, table = bool(words[_FLAGS] & _ELASTIC), words.tobytes()[_TABLE:_WHERE][: words[_TABLE_BYTES]]
             is_whole = words[_SEQUENCE] % 2 == 0 and zlib.crc32(table) == words[_TABLE_CRC]
             self._last = Pulse(
                 *(words[_PID], words[_RANK], words[_SIGNAL], flags, words[_BEATS], words[_BEAT_NS]),
@@ -259,6 +271,15 @@ class PulseReader:
             if is_whole:
                 break
         return self._last
+
+    def stands_at(self) -> str:
+        """Return the line of code at which the main thread was seen last; empty where it is not known."""
+        words = self._words()
+        if words is None:
+            return ""
+        length, check = _TEXT.unpack_from(words.cast("B"), _WHERE)
+        text = words.tobytes()[_WHERE + _TEXT.size :][:length]
+        return text.decode("utf-8", "replace") if zlib.crc32(text) == check else ""
 
     def ask(self, number: int) -> None:
         """Ask for the Flight Recorder's dump."""

@@ -1,6 +1,6 @@
-"""A plain training, as somebody wrote it who has never heard of Cordée: `straggling_train.py STEPS`.
+"""A plain training, as somebody wrote it who has never heard of Cordée: `straggling_train.py STEPS [REPEAT]`.
 
-Every rank reads its samples, which takes a while as from a slow disk, computes, and waits for the others in DDP.
+Every rank reads its samples, which takes a while as from a slow disk, computes with them, so often repeated, and waits for the others in DDP.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(1)
+    repeat = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     layers = [torch.nn.Linear(256, 256) for _ in range(4)]
     model = DistributedDataParallel(torch.nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
@@ -38,7 +39,7 @@ def main() -> None:
         if step == int(sys.argv[1]):
             break
         optimizer.zero_grad()
-        model(batch).square().mean().backward()
+        model(batch.repeat(repeat, 1)).square().mean().backward()
         optimizer.step()
     dist.destroy_process_group()
 

@@ -101,6 +101,32 @@ def test_without_torch_the_one_that_is_stopped_is_named(made):
     assert (one(made).rule, one(made).evidence["ranks"]) == ("hang-stopped", [1])
 
 
+def test_of_a_stopped_rank_the_line_is_told_where_it_was_seen_last(made):
+    made.rank(
+        1, None, enqueued=16, completed=16, state="T", why="stopped", last_seen_at="/home/me/train.py:26 (tokens)"
+    )
+    finding = one(made)
+    assert (finding.rule, finding.evidence["where"]) == ("hang-stopped", "/home/me/train.py:26 (tokens)")
+    assert "where it was seen last" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "about"),
+    [
+        ("hang-quiet", {}),
+        ("hang-quiet", {"wchan": "inet_csk_accept", "open": "socket:[4]"}),
+        ("hang-stopped", {"state": "T", "why": "stopped"}),
+        ("hang-unknown", {"groups": [{"name": "0", "size": 8, "enqueued": 1, "completed": 1}]}),
+    ],
+)
+def test_a_program_that_tells_of_no_steps_may_just_wait(tmp_path, kind, about):
+    made = MadeHang(tmp_path, quiet=True)
+    for rank in range(8):
+        made.rank(rank, None, **({"groups": []} | (about if rank == 0 or "groups" in about else {})))
+    finding = one(made)
+    assert (finding.rule, finding.severity) == (kind, "error" if kind == "hang-stopped" else "warn")
+
+
 def test_a_hanging_mount_and_the_kernel_s_words_are_told_with_the_node(made):
     made.on_node("node-1", hanging=["/scratch"], kernel_log=["nfs: server fs not responding"])
     made.rank(3, stack(SAVE, OWN), enqueued=16, completed=16, state="D", wchan="rpc_wait_bit_killable")

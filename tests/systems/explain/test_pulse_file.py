@@ -39,6 +39,19 @@ def test_what_a_rank_shows_is_read(pulse):
     assert told.groups == tuple(GROUPS)
 
 
+def test_the_line_where_it_stands_is_shown_whole_or_not_at_all(pulse):
+    writer, reader = pulse
+    assert reader.stands_at() == ""
+    writer.stands_at("/home/ada/train.py:26 (töne)")
+    writer.beat(2 * 10**9, 5, 41, 8, None)
+    assert reader.stands_at() == "/home/ada/train.py:26 (töne)"
+    assert reader.read().groups == tuple(GROUPS)
+    writer.stands_at("/" + 5000 * "a" + "/train.py:1 (f)")
+    assert reader.stands_at().endswith("a/train.py:1 (f)")
+    put(writer, 7700, b"broken")
+    assert reader.stands_at() == ""
+
+
 def test_a_dump_is_asked_for_and_answered(pulse):
     writer, reader = pulse
     reader.ask(9)

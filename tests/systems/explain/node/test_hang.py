@@ -110,13 +110,23 @@ def test_a_supervisor_that_stood_still_counts_no_time_that_it_did_not_see():
     assert found == [(90, "HangBegan")]
 
 
-def test_an_agent_that_was_paused_during_a_hang_begins_no_new_one():
+@pytest.mark.parametrize("pause", [20, 150])
+def test_an_agent_that_was_paused_during_a_hang_begins_no_new_one(pause):
     def paused(at: int) -> list[RankStand] | None:
-        if 100 < at <= 120:
+        if 100 < at <= 100 + pause:
             return None
-        return [stand(r, at - 10.0 - (20.0 if at > 120 else 0.0)) for r in range(4)] if at > 15 else []
+        return [stand(r, at - 10.0 - (pause if at > 100 else 0.0)) for r in range(4)] if at > 15 else []
 
-    assert seen(paused) == [(70, "HangBegan")]
+    assert seen(paused, until=400) == [(70, "HangBegan")]
+
+
+def test_ranks_that_went_on_while_nobody_was_heard_hang_anew():
+    def unheard(at: int) -> list[RankStand] | None:
+        if 100 < at < 140:
+            return None
+        return [stand(r, at - (10.0 if at <= 100 else 130.0)) for r in range(4)] if at > 15 else []
+
+    assert seen(unheard) == [(70, "HangBegan"), (140, "HangOver"), (190, "HangBegan")]
 
 
 def test_what_an_earlier_attempt_stood_for_does_not_count():

@@ -185,6 +185,29 @@ def test_it_is_switched_off_and_on_while_the_run_goes_on(run):
     assert one.rules() == ["straggler-rank"]
 
 
+@pytest.mark.parametrize("planned", [True, False])
+def test_what_was_switched_stays_so_with_another_supervisor(run, planned):
+    one = run(stragglers=planned)
+    one.watch.requested({"request": "stragglers", "on": not planned})
+    assert one.standing()["on"] is not planned
+    other = run(stragglers=planned)
+    other.watch.rank_news(NODES[0], RanksStarted(1, (StartedRank(0, 1),)))
+    assert other.orders == [("n0", Observe(1, not planned))]
+    for _ in range(6):
+        other.pass_round({5: 1.6})
+    assert other.rules() == ([] if planned else ["straggler-rank"])
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"on": 1}', "\0" * 100, "[" * 100_000])
+def test_a_torn_file_of_stragglers_changes_nothing(run, tmp_path, content):
+    (tmp_path / "control").mkdir()
+    (tmp_path / "control" / STANDING).write_text(content)
+    one = run()
+    for _ in range(6):
+        one.pass_round({5: 1.6})
+    assert one.rules() == ["straggler-rank"]
+
+
 @pytest.mark.parametrize(
     "request_", [{"request": "stacks"}, {"request": "stragglers"}, {"request": "stragglers", "on": 1}]
 )

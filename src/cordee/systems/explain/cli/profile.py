@@ -15,10 +15,10 @@ from cordee.core.terminal.output import print_json
 from cordee.job.terminal.options import duration, json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.runs.folder import RunFolder
+from cordee.systems.explain.traces.views import profile_document, window_text
 
 # What the supervisor may need to see the request, what it takes until all has arrived, and how long a tool looks by default.
 _SEEN_S, _MORE_S, _TOOL_S, _POLL_S = 30.0, 30.0, 5.0, 0.2
-_FILE_BYTES = 4 << 20
 _MOST_STEPS, _MOST_S = 1000, 600.0
 _OPENED = {
     "torch": "open it at https://ui.perfetto.dev or chrome://tracing; it stays on your machine",
@@ -107,9 +107,8 @@ def command(
         print_json({**told, "schema": "cordee.profile/1", "traces": traces, "missing": missing})
     else:
         for about in files:
-            click.echo(
-                f"rank {about['rank']}  {_window(about)}{format_size(about['bytes'])}  {path.parent / about['file']}"
-            )
+            window = f"{text}  " if (text := window_text(about)) else ""
+            click.echo(f"rank {about['rank']}  {window}{format_size(about['bytes'])}  {path.parent / about['file']}")
         for note in told["notes"]:
             click.echo(one_line(f"note: {note}"), err=True)
         if files:
@@ -149,7 +148,7 @@ def _followed(
     while time.monotonic() < asked_at + (_SEEN_S if path is None else wait_s + _MORE_S):
         time.sleep(_POLL_S)
         path = path or _own(folder, request["id"])
-        told = _read(path) if path is not None else None
+        told = profile_document(path) if path is not None else None
         if path is not None and told is not None:
             progress(told)
             if told["error"]:
@@ -174,23 +173,6 @@ def _refused(folder: RunFolder, why: str) -> NoReturn:
 def _own(folder: RunFolder, identifier: str) -> Path | None:
     """Return where the document lies that answers a request; None while there is none."""
     for path in sorted((folder.root / "profiles").glob("*/profile.json"), reverse=True):
-        if (_read(path) or {}).get("id") == identifier:
+        if (profile_document(path) or {}).get("id") == identifier:
             return path
     return None
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    from cordee.machine.foreign_files import parse_json, read_regular
-
-    try:
-        told = parse_json(read_regular(path, limit_bytes=_FILE_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return told if isinstance(told, dict) else None
-
-
-def _window(about: dict[str, Any]) -> str:
-    steps, before = about.get("steps"), about.get("before")
-    if not steps or before is None:
-        return ""
-    return f"steps {before + 1} to {before + steps}  " if steps > 1 else f"step {before + 1}  "

@@ -49,6 +49,7 @@ class StandingRank(NamedTuple):
         wchan, waits_for: where its main thread waits in the kernel, and the file that it waits for.
         beat_age_s: since its interpreter last ran another thread.
         frames: of its main thread, the innermost call first.
+        last_seen_at: the line at which its main thread was seen last, up to a second before it stood.
         collected: whether its node has answered.
     """
 
@@ -68,6 +69,7 @@ class StandingRank(NamedTuple):
     groups: Mapping[str, StandingGroup] = {}
     children: tuple[RankChild, ...] = ()
     frames: tuple[StackFrame, ...] = ()
+    last_seen_at: str = ""
     collected: bool = False
 
 
@@ -88,6 +90,7 @@ class Hang(NamedTuple):
         since, declared_at: UTC seconds.
         after_s: how long ranks had to stand.
         asked: somebody wanted to know where ranks stand; whether the run hung is not said.
+        quiet: no rank has ever told of a step, and nobody has said how long it may do nothing.
         ended: ranks that have ended in this attempt, with their codes.
         world: how many ranks the attempt has.
     """
@@ -104,6 +107,7 @@ class Hang(NamedTuple):
     ranks: Mapping[int, StandingRank]
     ended: Mapping[int, int | None]
     nodes: Mapping[str, StandingNode]
+    quiet: bool = False
 
 
 def hang_numbers(run: Path) -> list[int]:
@@ -189,6 +193,7 @@ def read_hang(run: Path, number: int) -> Hang:
         ranks,
         ended,
         nodes,
+        told.get("quiet") is True,
     )
 
 
@@ -206,6 +211,7 @@ def _rank(path: Path, known: StandingRank) -> StandingRank:
         state=one_line(told.get("state", ""), 1),
         wchan=one_line(told.get("wchan") or "", 100),
         waits_for=one_line(told.get("open") or "", 300),
+        last_seen_at=one_line(told.get("last_seen_at") or "", 300),
         step=_whole(told.get("step")),
         optimizer_steps=_whole(told.get("optimizer_steps")),
         beat_age_s=None if beat is None else _number(beat),

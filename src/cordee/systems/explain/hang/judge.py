@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 from cordee.systems.explain.hang.evidence import Hang, StandingGroup, StandingRank
 from cordee.systems.explain.hang.stacks import own_line
 
-UNKNOWN = "unknown"
+UNKNOWN, QUIET = "unknown", "quiet"
+# What also a program may not do that waits for work and tells of no steps.
+_NEVER_MEANT = ("stopped", "file-system")
+_DISTRIBUTED = ("/torch/distributed/",)
 # What a Flight Recorder finding of these kinds says is certain: ranks called different things.
 _DISAGREE = {
     "wrong-collective": "collective",
@@ -115,6 +118,8 @@ def judge(hang: Hang, flight: Iterable[Mapping[str, Any]] = ()) -> list[HangVerd
             if rank in hang.ranks and rank not in blamed
         ]
     merged = _together(found)
+    if _may_be_meant(hang) and not any(verdict.kind in _NEVER_MEANT for verdict in merged):
+        return [_quiet(hang)]
     if not merged or sum(len(verdict.ranks) for verdict in merged) > max(1, _MOST_BLAMED * hang.world):
         return [_unknown(hang, waits, merged)]
     return merged
@@ -153,7 +158,8 @@ def cause_of(hang: Hang, rank: StandingRank) -> RankCause:
     """Return what a rank's own state says of why it stands."""
     if rank.why == "stopped" or rank.state in ("T", "t"):
         what = "traced by a debugger" if rank.state == "t" else "stopped by a signal"
-        return RankCause("stopped", f"its process {rank.pid or ''} is {what}".replace("  ", " "), True)
+        seen = "" if rank.frames or not rank.last_seen_at else "; the line is where it was seen last"
+        return RankCause("stopped", f"its process {rank.pid or ''} is {what}{seen}".replace("  ", " "), True)
     node = hang.nodes.get(rank.node)
     files = [frame.file for frame in rank.frames]
     if rank.state == "D" or any(word in rank.wchan for word in _DISK_WAITS):
@@ -201,7 +207,7 @@ def _of_rank(hang: Hang, rank: StandingRank, waits: list[GroupWait]) -> HangVerd
         kind,
         (rank.rank,),
         why=cause.why,
-        where=own_line(rank.frames),
+        where=own_line(rank.frames) or rank.last_seen_at,
         waiting=waiting,
         group=wait.group if wait else "",
         sequence=wait.sequence if wait else None,
@@ -256,6 +262,18 @@ def _together(found: list[HangVerdict]) -> list[HangVerdict]:
                 waiting=tuple(sorted({*known.waiting, *verdict.waiting})),
             )
     return sorted(causes.values(), key=lambda verdict: (-len(verdict.ranks), verdict.ranks))
+
+
+def _may_be_meant(hang: Hang) -> bool:
+    """Return whether the program may just wait for work, as a server does: no rank has told of a step or of others."""
+    return hang.quiet and not any(
+        rank.groups or _any((frame.file for frame in rank.frames), _DISTRIBUTED) for rank in hang.ranks.values()
+    )
+
+
+def _quiet(hang: Hang) -> HangVerdict:
+    where = next((line for rank in hang.ranks.values() if (line := own_line(rank.frames) or rank.last_seen_at)), "")
+    return HangVerdict(QUIET, (), why="it tells of no steps, so that waiting for work looks like a hang", where=where)
 
 
 def _unknown(hang: Hang, waits: list[GroupWait], doubted: list[HangVerdict]) -> HangVerdict:

@@ -8,7 +8,7 @@ from cordee.core.draw.clean import one_line, ranges
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
 from cordee.systems.explain.hang.evidence import Hang
-from cordee.systems.explain.hang.judge import UNKNOWN, HangVerdict
+from cordee.systems.explain.hang.judge import QUIET, UNKNOWN, HangVerdict
 
 _NEXT = {
     "collective": "look for a branch that only some ranks take, or a call that was left out before",
@@ -26,6 +26,7 @@ _NEXT = {
     "busy": "if it is meant (validation, a long save), set [hang] after higher; else look at that line",
     "ended": "let all ranks make the same number of steps: uneven data, or an early return on that rank",
     "missing-rank": "look at that line: what it waits for, or a branch that skips the call on this rank",
+    QUIET: "if it is meant, set [hang] enabled = false; else have the script tell its steps (cordee.log), or set [hang] after",
     UNKNOWN: "compare the ranks with `cordee stacks`; look at links and GPUs of their nodes",
 }
 _ENDED = "ended"
@@ -51,7 +52,7 @@ def hang_finding(verdict: HangVerdict, hang: Hang) -> Finding:
         "hardware": [line for node in nodes if node in hang.nodes for line in hang.nodes[node].kernel_log[-5:]],
     }
     text = sentence(verdict, hang, nodes)
-    severity = "warn" if verdict.kind in (UNKNOWN, "busy") else "error"
+    severity = "warn" if verdict.kind in (UNKNOWN, QUIET, "busy") else "error"
     return Finding(text, severity, f"hang-{verdict.kind}", next=_NEXT[verdict.kind], evidence=evidence)
 
 
@@ -59,13 +60,16 @@ def sentence(verdict: HangVerdict, hang: Hang, nodes: list[str]) -> str:
     """Return one sentence, or two: who, where, why, and who waits for them."""
     lasted = format_duration(max(0.0, hang.declared_at - hang.since))
     waits = _others(verdict, hang)
+    if verdict.kind == QUIET:
+        return f"no rank has done anything for {lasted}{_at(verdict.where)}: {verdict.why}"
     if verdict.kind == UNKNOWN:
         suspected = f"; suspected: {_ranks(verdict.suspects)}" if verdict.suspects else ""
         return f"no rank has gone on for {lasted}{waits and f'; {waits}'}: {verdict.why}{suspected}"
     one = len(verdict.ranks) == 1
     who = f"{_ranks(verdict.ranks)}{_on(nodes)}"
     if verdict.flight is not None:
-        return f"no rank has gone on for {lasted}: {verdict.why}{_at(verdict.where)}"
+        there = f"; {_ranks(verdict.ranks)} {'is' if one else 'are'}{_on(nodes)}" if nodes else ""
+        return f"no rank has gone on for {lasted}: {verdict.why}{_at(verdict.where)}{there}"
     if verdict.kind == _ENDED:
         return f"{who} {verdict.why}, and {waits or 'the others wait for it'}; no rank has gone on for {lasted}"
     stands = f"{who} {'has' if one else 'have'} not gone on for {lasted}{_at(verdict.where)}"

@@ -50,6 +50,7 @@ class TracedRank:
         self._before = self._grown = self._stacks_size()
         self._grown_at = time.monotonic()
         self._asked, self._wants_dump, self._wants_stacks = 0, False, False
+        self._signalled = False
         if self._pulse is not None:
             self._ask(self._pulse)
         else:
@@ -72,6 +73,7 @@ class TracedRank:
             "at": utc_text(),
             "optimizer_steps": pulse.optimizer_steps if pulse is not None else None,
             "groups": [group._asdict() for group in pulse.groups] if pulse is not None else [],
+            "last_seen_at": self._pulse.stands_at() if self._pulse is not None else "",
             **state_of(self.pid),
         }
 
@@ -103,9 +105,9 @@ class TracedRank:
             self.lacks.append("no stacks: it has not taken the signal")
 
     def py_spy(self) -> Optional[bytes]:
-        """Return what py-spy says of it, where that is installed and may look."""
+        """Return what py-spy says of one that cannot write its stacks, where that is installed and may look."""
         command = shutil.which("py-spy")
-        if command is None or self._pulse is not None:
+        if command is None or self._signalled:
             return None
         try:
             argv = [command, "dump", "--nonblocking", "--pid", str(self.pid)]
@@ -129,7 +131,7 @@ class TracedRank:
         self._wants_dump = True
         reader.ask(self._asked)
         if signal.SIGRTMIN <= pulse.signal <= signal.SIGRTMAX and takes_signal(self.pid, pulse.signal):
-            self._wants_stacks = kill_all([self.pid], pulse.signal) == 1
+            self._wants_stacks = self._signalled = kill_all([self.pid], pulse.signal) == 1
         else:
             self.lacks.append("no stacks: it has no handler for them")
 
@@ -179,7 +181,7 @@ class HangEvidence:
         for name, content in nccl_files(node, [rank.pid for rank in ranks], most_s).items():
             self._write(name, content)
         for rank in ranks:
-            seen = rank.py_spy()
+            seen = rank.py_spy() if time.monotonic() < self._until else None
             if seen is not None:
                 self._write(f"rank-{rank.rank}{STACKS}", seen)
         while any(rank.waits for rank in ranks) and time.monotonic() < self._until:

@@ -17,8 +17,6 @@ _FIRST_S = 600.0
 _BUSY_TIMES, _BUSY_LEAST_S = 5.0, 300.0
 _SILENT_S, _SILENT_INTERVALS = 10.0, 3.0
 _LATE_S = 3.0
-# A pause of a machine is taken off what its ranks stand for: only what is more is a step.
-_MOVED_S = 60.0
 
 
 class HangPolicy(NamedTuple):
@@ -75,6 +73,7 @@ class HangDetector:
         self._heard: dict[int, float] = {}
         self._unseen_s = 0.0
         self._hangs_since: Optional[float] = None
+        self._moved = False
 
     def started(self, ranks: Iterable[int], now: float) -> None:
         """Ranks run."""
@@ -97,10 +96,14 @@ class HangDetector:
             if rank not in self._living or (stand and stand.stands_s > now - self._started[rank] + _LATE_S):
                 continue
             self._heard[rank] = now
+            before = self._stands.get(rank)
             if stand is None:
                 self._stands.pop(rank, None)
             else:
                 self._stands[rank] = stand
+            # A pause of its machine is taken off, so that it does not stand for less than before unless it has gone on.
+            if stand is None or (before is not None and stand.began and stand.stands_s < before.stands_s - _LATE_S):
+                self._moved = True
 
     def now(self) -> dict[int, RankStand]:
         """Return how each living rank stands; one that goes on has stood for no time."""
@@ -120,6 +123,7 @@ class HangDetector:
             self._unseen_s += late_s
         if not self._living or len(self._living) + len(self.ended) < self._world:
             return None
+        moved, self._moved = self._moved, False
         if len(self._stands) < len(self._living):
             self._unseen_s = 0.0
             return self._goes_on(now)
@@ -127,7 +131,7 @@ class HangDetector:
             return None  # whether they go on cannot be seen
         since = max(self._heard[rank] - stand.stands_s for rank, stand in self._stands.items())
         if self._hangs_since is not None:
-            return self._goes_on(now) if since > self._hangs_since + _MOVED_S else None
+            return self._goes_on(now) if moved else None
         after_s = self.after_s()
         busy = min(stand.idle_s for stand in self._stands.values()) < after_s / 2
         wanted = max(_BUSY_TIMES * after_s, _BUSY_LEAST_S) if busy else after_s

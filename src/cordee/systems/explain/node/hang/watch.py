@@ -24,6 +24,7 @@ _COLLECT_S, _MORE_S, _JUDGE_S = 8.0, 3.0, 20.0
 _MOST_WAITING_BYTES = 64 << 20
 _MOST_HANGS, _MOST_QUESTIONS, _MOST_NOTES = 20, 100, 100
 _WRITE_S = 0.002
+_MAY_BE_MEANT = "hang-quiet"
 _REPORT = "cordee.systems.explain.hang_report"
 
 
@@ -182,7 +183,8 @@ class HangWatch(RunWatcher):
             findings = await self._judged(files.number)
         for finding in findings or [self._without_judgement(collecting)]:
             self._write(finding)
-        self._act(attempt, findings)
+        if findings or not self._is_quiet(began):
+            self._act(attempt, findings)
 
     def _document(self, collecting: _Collecting) -> dict[str, Any]:
         """Return hang.json; made in the lane, once all that was told before is written."""
@@ -196,6 +198,7 @@ class HangWatch(RunWatcher):
             "after_s": began.after_s,
             "busy": began.busy,
             "asked": collecting.asked,
+            "quiet": self._is_quiet(began),
             "action": self._policy.action,
             "world": len(began.ranks) + len(began.ended),
             "ranks": {
@@ -205,6 +208,10 @@ class HangWatch(RunWatcher):
             "ended": began.ended,
             "notes": [*collecting.notes, *([collecting.files.refused] if collecting.files.refused else [])],
         }
+
+    def _is_quiet(self, began: HangBegan) -> bool:
+        """Return whether doing nothing may be meant: no rank has told of a step, and nobody has said how long is too long."""
+        return self._policy.after_s is None and not any(stand.began for stand in began.ranks.values())
 
     async def _judged(self, number: int) -> list[Finding]:
         """Return the causes, as the document side finds them; nothing where it is not there."""
@@ -230,7 +237,8 @@ class HangWatch(RunWatcher):
 
     def _act(self, attempt: Attempt, findings: list[Finding]) -> None:
         """End the ranks where that is wanted: what was collected of them is safe by now."""
-        if self._policy.action == "report" or not self._detector.hangs:
+        meant = bool(findings) and all(one.rule == _MAY_BE_MEANT for one in findings)
+        if self._policy.action == "report" or not self._detector.hangs or meant:
             return
         about = findings[0] if findings else None
         evidence = about.evidence if about is not None and isinstance(about.evidence, dict) else {}

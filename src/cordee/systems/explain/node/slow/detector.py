@@ -45,8 +45,8 @@ class _Span(NamedTuple):
 
 _LONG_EVERY = 3
 # Who waits less by less than is certain is slow all the same where one of these says so by itself.
-_BACKED_Z = 2.5
-_BACKING = (STOPPED, DELAYED, THROTTLED, DATA)
+# Its waiting must differ by so many deviations then: by few where peers have hardly any of it, by more where all have some.
+_BACKING = {STOPPED: 1.0, THROTTLED: 1.0, DELAYED: 2.5, DATA: 2.5}
 _SHORT, _LONG = _Span(4, 0.05, 0.01), _Span(30, 0.02, 0.004)
 
 
@@ -196,8 +196,9 @@ class SlowDetector:
         slow = {rank: span for rank in found if self._holds(rank, heard, span)}
         if brief:
             rounds = [one.round for one in heard]
-            backed = self._outliers(less, _BACKED_Z, noise, span.apart)
-            slow.update({rank: span for rank in backed if rank not in slow and self._is_backed(rank, rounds)})
+            for what, z in _BACKING.items():
+                backed = self._outliers(less, z, noise, span.apart)
+                slow.update({rank: span for rank in backed if rank not in slow and self._is_backed(rank, what, rounds)})
         return slow
 
     def _outliers(self, values: Mapping[int, float], z: float, noise: float, apart: float) -> dict[int, Outlier]:
@@ -205,25 +206,15 @@ class SlowDetector:
             values, self._group_of, least=_LEAST_PEERS, z=z, ratio=0.0, side="high", noise=noise, apart=apart
         )
 
-    def _is_backed(self, rank: int, rounds: Sequence[RankRound]) -> bool:
+    def _is_backed(self, rank: int, what: str, rounds: Sequence[RankRound]) -> bool:
         """Return whether something that is measured apart from waiting takes a rank's time, in every round and beyond all chance."""
-        for what in _BACKING:
-            own = [one.of(what)[rank] - self._peers.median(one.of(what), rank) for one in rounds]
-            if not all(beyond >= _SHORT.apart / 2 for beyond in own):
-                continue
-            shares = {peer: _middle([one.of(what)[peer] for one in rounds]) for peer in self._peers.of(rank)}
-            if rank in outliers_among_peers(
-                shares,
-                {},
-                least=_LEAST_PEERS,
-                z=_SHORT.z,
-                ratio=0.0,
-                side="high",
-                noise=_SHORT.noise,
-                apart=_SHORT.apart,
-            ):
-                return True
-        return False
+        own = [one.of(what)[rank] - self._peers.median(one.of(what), rank) for one in rounds]
+        if not all(beyond >= _SHORT.apart / 2 for beyond in own):
+            return False
+        shares = {peer: _middle([one.of(what)[peer] for one in rounds]) for peer in self._peers.of(rank)}
+        return rank in outliers_among_peers(
+            shares, {}, least=_LEAST_PEERS, z=_SHORT.z, ratio=0.0, side="high", noise=_SHORT.noise, apart=_SHORT.apart
+        )
 
     def _holds(self, rank: int, heard: Sequence[_Heard], span: _Span) -> bool:
         """Return whether it is more than a burst: it is so in every round, or over long in the earlier, the later and the last ones."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Mapping, Optional, Union
 
 from cordee.client import megatron
@@ -13,6 +14,7 @@ from cordee.control.supervisor.watchers import RunWatcher, WatchedRun
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.findings import Finding
 from cordee.core.stats import peers_of
+from cordee.machine.foreign_files import read_regular
 from cordee.runs.folder import say, write_atomically
 from cordee.systems.explain.node.slow.detector import ROUND_S, SlowDetector, SlowOver, SlowRanks
 from cordee.systems.explain.node.slow.links import LinkDetector, SlowConnection
@@ -27,9 +29,10 @@ from cordee.systems.explain.node.slow.words import (
 )
 from cordee.wire.messages import NodeFinding, Observe, RanksEnded, RanksStarted, StopAnswers, Telemetry
 
-# In the run's folder, below `control`: who is slow now.
+# In the run's folder, below `control`: who is slow now, and whether anybody is looked for, which the next supervisor goes by.
 STANDING = "stragglers.json"
 _MOST_FINDINGS, _MOST_RANK = 200, 1_000_000
+_STANDING_BYTES = 64 << 20
 _MOST_PROOF, _MOST_SPIKES = 8, 1000
 # What a rank does by itself is not mended by another node.
 _OF_THE_PROGRAM = (DATA, SAVING)
@@ -41,7 +44,8 @@ class SlowWatch(RunWatcher):
     def __init__(self, run: WatchedRun) -> None:
         super().__init__(run)
         wanted: dict[str, Any] = run.plan.step.systems.get("explain", {})
-        self._planned = self._on = bool(wanted.get("stragglers", True))
+        self._planned = bool(wanted.get("stragglers", True))
+        self._on = self._planned if (switched := _switched(run.folder.control)) is None else switched
         self._replaces = wanted.get("stragglers_action", "report") == "replace"
         self._slow, self._links = SlowDetector(), LinkDetector()
         self._settings = megatron.settings_of_command(run.plan.step.tasks.argv)
@@ -94,7 +98,7 @@ class SlowWatch(RunWatcher):
             for node in attempt.nodes:
                 self.run.order(node, Observe(attempt.number, self._on))
             self._begin(self._ranks, monotonic())
-        self._due = 0.0
+        self._write_standing(monotonic())
 
     # What is seen
 
@@ -192,7 +196,7 @@ class SlowWatch(RunWatcher):
     def _write_standing(self, now: float) -> None:
         """Write who is slow now, where that has changed."""
         standing = self._standing(now)
-        if standing == self._written or not self._attempt:
+        if standing == self._written or not (self._attempt or self._on != self._planned):
             return
         self._written = standing
         text = json.dumps({**standing, "at": unix_s()})
@@ -231,6 +235,16 @@ def _nodes_of(attempt: Attempt) -> dict[int, str]:
     """Return the node of each rank."""
     per_node = attempt.ranks_per_node
     return {at * per_node + local: node.name for at, node in enumerate(attempt.nodes) for local in range(per_node)}
+
+
+def _switched(control: Path) -> Optional[bool]:
+    """Return whether somebody is looked for, as the supervisor before had it; None where there was none."""
+    try:
+        told = json.loads(read_regular(control / STANDING, limit_bytes=_STANDING_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    on = told.get("on") if isinstance(told, dict) else None
+    return on if isinstance(on, bool) else None
 
 
 def _complain(written: Any) -> None:

@@ -1,0 +1,1 @@
+"""The traces that `cordee profile` has left in a run's folder."""
