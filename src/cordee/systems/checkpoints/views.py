@@ -7,7 +7,7 @@ from cordee.telemetry.shown.kept_data import KeptData
 
 def data_sets() -> tuple[KeptData, ...]:
     """Return what a checkpoint holds."""
-    from cordee.systems.checkpoints.node.save import Checkpointer
+    from cordee.systems.checkpoints.node.manifest import complete
 
     return (
         KeptData(
@@ -18,6 +18,6 @@ def data_sets() -> tuple[KeptData, ...]:
             "`cordee.checkpointer(...).restore()`; `/api/runs/RUN` (`checkpoints`)",
             "What a complete checkpoint holds.",
             "cordee.checkpointer",
-            (Checkpointer._complete_folder,),
+            (complete,),
         ),
     )
