@@ -9,8 +9,8 @@ import pytest
 from cordee.wire.channel import ChannelReader, ChannelWriter, create_channel
 from cordee.wire.facts import (
     CheckpointFact,
-    DamageFact,
     DataPositionFact,
+    FindingFact,
     LayoutFact,
     SourceFact,
     decode_fact,
@@ -21,7 +21,7 @@ FACTS = [
     LayoutFact({"dp": 3, "tp": 1}, {"dp": 8}, "mesh"),
     LayoutFact(refused="it was not understood"),
     SourceFact("loss", "wandb", "tensorboard", "nats"),
-    DamageFact("step-2 is not used: Zürich"),
+    FindingFact("checkpoint-damaged", "step-2 is not used: Zürich"),
     DataPositionFact("corpus", 2, 100, 39, begin=10, position=49, saved=40, saved_given=30),
     CheckpointFact(7),
 ]

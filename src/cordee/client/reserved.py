@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 CHECKPOINT_SECONDS, CHECKPOINT_BYTES = "cordee/checkpoint_seconds", "cordee/checkpoint_bytes"
-CHECKPOINT_BLOCKING = "cordee/checkpoint_blocking"
+CHECKPOINT_BLOCKING, CHECKPOINT_SNAPSHOT = "cordee/checkpoint_blocking", "cordee/checkpoint_snapshot_seconds"

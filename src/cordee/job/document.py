@@ -22,6 +22,7 @@ from cordee.core.documents.fields import (
     VariableText,
     wrong,
 )
+from cordee.core.units import BANDWIDTH_FORMS, parse_bandwidth
 from cordee.job.metrics import MetricsTable
 
 
@@ -29,6 +30,18 @@ def _ranks(value: Any) -> Any:
     if value == "gpu" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1_000_000):
         return value
     raise wrong("is not a number of ranks", '"gpu" (one for each GPU), or a whole number from 1')
+
+
+def _pace(value: Any) -> str:
+    if value in ("auto", "off"):
+        return str(value)
+    try:
+        per_s = parse_bandwidth(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else 0.0
+    except ValueError:
+        per_s = 0.0
+    if per_s <= 0:
+        raise wrong("is no pace", f'"auto", "off", or what a rank writes in a second: {BANDWIDTH_FORMS}')
+    return str(per_s)
 
 
 class Need(Document):
@@ -135,6 +148,14 @@ class CheckpointTable(Document):
     """The signal that asks the script to save, where it handles it."""
     every: Annotated[Duration, Field(gt=0)] | None = None
     """How often `cordee.checkpointer` saves."""
+    asynchronous: bool = False
+    """Whether what `cordee.checkpointer` has copied is written beside the training, by a process of its own."""
+    pace: Annotated[str, BeforeValidator(_pace)] = "auto"
+    """How fast each rank's is then written: `auto` goes by the steps and the next save, `off` as fast as it can."""
+    keep: Annotated[int, Field(ge=1)] = 3
+    """How many checkpoints of `cordee.checkpointer` stay: those that were saved last."""
+    milestones: Annotated[int, Field(ge=1)] | None = None
+    """The first checkpoint of every so many steps stays, too."""
     grace: Duration = 120.0
     """How long ranks may go on saving after they were asked to stop."""
 

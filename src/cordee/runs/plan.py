@@ -81,6 +81,10 @@ class Checkpoints(NamedTuple):
     own_folder: bool = False
     signal: Optional[str] = None
     grace_s: float = 0.0
+    asynchronous: bool = False
+    pace: str = "auto"
+    keep: int = 3
+    milestones: Optional[int] = None
 
 
 class RunSegment(NamedTuple):

@@ -39,10 +39,12 @@ class SourceFact(NamedTuple):
     unit: str = ""
 
 
-class DamageFact(NamedTuple):
-    """A checkpoint that could not be used, in words."""
+class FindingFact(NamedTuple):
+    """Something that a rank found and the run should say, such as a checkpoint that could not be used; `next`: what to do."""
 
+    rule: str
     text: str
+    next: str = ""
 
 
 class DataPositionFact(NamedTuple):
@@ -77,11 +79,11 @@ class CheckpointFact(NamedTuple):
     step: int
 
 
-ChannelFact = Union[LayoutFact, SourceFact, DamageFact, DataPositionFact, CheckpointFact]
+ChannelFact = Union[LayoutFact, SourceFact, FindingFact, DataPositionFact, CheckpointFact]
 _CLASSES: dict[str, Any] = {
     "layout": LayoutFact,
     "source": SourceFact,
-    "damage": DamageFact,
+    "finding": FindingFact,
     "data": DataPositionFact,
     "checkpoint": CheckpointFact,
 }

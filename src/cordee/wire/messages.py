@@ -203,6 +203,14 @@ class NodeFinding(NamedTuple):
     finding: dict[str, Any]
 
 
+class RankFinding(NamedTuple):
+    """What a rank has found, in words; `next`: what to do about it."""
+
+    rule: str
+    text: str
+    next: str
+
+
 class LogFile(NamedTuple):
     """The file that holds what a node's ranks print, and the bytes of it that are written."""
 
@@ -523,7 +531,7 @@ class Telemetry(NamedTuple):
     now: Optional[float] = None
     capped_values: tuple[CappedValues, ...] = ()
     data: tuple[DataRead, ...] = ()
-    damaged: tuple[str, ...] = ()
+    found: tuple[RankFinding, ...] = ()
     unread_bytes: Optional[int] = None
     dropped_log_bytes: Optional[int] = None
     queued_log_bytes: Optional[int] = None
@@ -617,8 +625,10 @@ _DIGEST = row(
 )
 _LINK = row(SlowLink, "[address, queued_bytes, retransmits]", TEXT, INTEGER, INTEGER)
 _PLACE = row(RankPlace, "[attempt, rank, place]", INTEGER, INTEGER, OBJECT)
+_RANK_FOUND = row(RankFinding, "[rule, text, next]", TEXT, TEXT, TEXT)
 _FORMS = {
     **FORMS,
+    "tuple[RankFinding, ...]": each(_RANK_FOUND, "a list of [rule, text, next]"),
     "Slots": row(
         Slots, "[cores, GPUs, bytes of memory]", each(_CORES, "a list of cores"), each(_GPU, "a list of GPUs"), INTEGER
     ),

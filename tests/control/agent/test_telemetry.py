@@ -37,7 +37,7 @@ class NoChannels:
     data = DataPositions()
     capped_values: tuple = ()
     unread_bytes = 0
-    damaged: tuple = ()
+    found: tuple = ()
     places: tuple = ()
 
     def read(self):

@@ -24,6 +24,7 @@ from cordee.runs.lane import Inline
 from cordee.runs.plan import RunPlan
 from cordee.runs.snapshot import changed_files
 from cordee.telemetry.node.blocklog import MOST_RANK_NAMES, MOST_RUN_NAMES, list_parts
+from cordee.wire.messages import RankFinding
 
 _LONGEST_S = 300.0
 # At a few bytes per second the newest part is closed after ten minutes; at 10,000 GPUs this is two minutes of samples.
@@ -86,14 +87,14 @@ class Notices:
         self.of_nodes = NodeFindings(journal)
         self._ranks: set[int] = set()
         self._nodes: set[str] = set()
-        self._damaged: set[str] = set()
+        self._found: set[RankFinding] = set()
         self._troubles: set[str] = set()
 
     def tell(self) -> None:
         """Write what is new: ranks with too many metric names, nodes whose clock is wrong; of many in one finding."""
         self._tell_troubles()
         self.of_nodes.tell(self._intake.findings)
-        self._tell_damaged()
+        self._tell_found()
         ranks = sorted(set(self._intake.capped_values) - self._ranks)
         if ranks:
             self._ranks.update(ranks)
@@ -112,16 +113,14 @@ class Notices:
             finding = Finding(text, "warn", "clock-differs", given=wrong, next=next_step)
             self._journal.append("finding", finding=finding.document())
 
-    def _tell_damaged(self) -> None:
-        """Write which checkpoints ranks could not use: each once, though every attempt may say it."""
-        for text in self._intake.damaged:
-            if text not in self._damaged:
-                self._damaged.add(text)
-                what = "move it away, and look at the file system that damaged it"
-                self._journal.append(
-                    "finding", finding=Finding(text, "warn", "checkpoint-damaged", next=what).document()
-                )
-        self._intake.damaged.clear()
+    def _tell_found(self) -> None:
+        """Write what ranks have found: each once, though every attempt may say it."""
+        for found in self._intake.found:
+            if found not in self._found:
+                self._found.add(found)
+                finding = Finding(found.text, "warn", found.rule, next=found.next)
+                self._journal.append("finding", finding=finding.document())
+        self._intake.found.clear()
 
     def _tell_troubles(self) -> None:
         """Write what agents cannot do as they should: the same of several nodes in one finding."""

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topology": ("cordee.systems.explain.cli.topology", "Say where a run or job sits on the network; draw it."),
     "shell": ("cordee.faces.cli.shell", "Open a shell inside a running job, on one of its nodes."),
     "cluster": ("cordee.faces.cli.cluster", "Show what Cordée knows of clusters."),
+    "checkpoint": ("cordee.systems.checkpoints.cli", "Checkpoints: list, verify, export the weights, prune."),
     "data": ("cordee.systems.data.cli", "Data sets: survey, pack, verify, measure the loader alone."),
     "env": ("cordee.systems.environments.cli", "Container environments: resolve, explain, check, run, images."),
     "scan": ("cordee.systems.scan.cli", "Look at model files, scripts and notebooks: poison, leaked keys."),

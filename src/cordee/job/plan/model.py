@@ -99,6 +99,10 @@ class CheckpointPolicy(Frozen):
     declared: bool
     own_folder: bool = False
     begin: BeginFrom | None = None
+    asynchronous: bool = False
+    pace: str = "auto"
+    keep: int = 3
+    milestones: int | None = None
 
 
 class RestartPolicy(Frozen):

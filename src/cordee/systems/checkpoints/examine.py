@@ -59,6 +59,10 @@ def plan_checkpoint(document: CheckpointTable | None, folder: Path, run_folder: 
         declared=document is not None,
         own_folder=declared.path is None,
         begin=_begin(declared, folder, there),
+        asynchronous=declared.asynchronous,
+        pace=declared.pace,
+        keep=declared.keep,
+        milestones=declared.milestones,
     )
 
 

@@ -10,6 +10,7 @@ SYSTEM = System(
     always=True,
     examine="cordee.systems.checkpoints.examine:CheckpointExamination",
     keep="cordee.systems.checkpoints.examine:keep_checkpoints",
+    views="cordee.systems.checkpoints.views:CheckpointView",
     report="cordee.systems.checkpoints.report:SECTIONS",
     data_sets="cordee.systems.checkpoints.views:data_sets",
     routes="cordee.systems.checkpoints.routes:router",

@@ -1,13 +1,35 @@
-"""What checkpoints leave, for catalogues."""
+"""What is said of a run's checkpoints wherever runs are told, and what they leave, for catalogues."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from cordee.core.findings import Finding
 from cordee.telemetry.shown.kept_data import KeptData
+from cordee.telemetry.shown.view import RunView
+
+if TYPE_CHECKING:
+    from cordee.telemetry.store.reader import Run
+
+
+class CheckpointView(RunView):
+    """How often the run saves, against what would lose least."""
+
+    def findings_of_samples(self, run: Run) -> list[Finding]:
+        from cordee.systems.checkpoints.pace.interval import failure_rate, interval_advice
+        from cordee.systems.checkpoints.pace.view import storage_view
+
+        view = storage_view(run)
+        if len(view.saves) < 2:
+            return []
+        nodes = max(1, sum(node.role == "active" for node in self.state.nodes))
+        advice = interval_advice(view, failure_rate(run.folder.root.parent), nodes)
+        return [advice] if advice is not None else []
 
 
 def data_sets() -> tuple[KeptData, ...]:
     """Return what a checkpoint holds."""
-    from cordee.systems.checkpoints.node.save import Checkpointer
+    from cordee.systems.checkpoints.node.manifest import complete
 
     return (
         KeptData(
@@ -18,6 +40,6 @@ def data_sets() -> tuple[KeptData, ...]:
             "`cordee.checkpointer(...).restore()`; `/api/runs/RUN` (`checkpoints`)",
             "What a complete checkpoint holds.",
             "cordee.checkpointer",
-            (Checkpointer._complete_folder,),
+            (complete,),
         ),
     )

@@ -17,8 +17,8 @@ from cordee.telemetry.node.logged_names import LoggedNames
 from cordee.telemetry.node.name_cap import NameCap
 from cordee.telemetry.node.places import place_record
 from cordee.wire.channel import CHANNEL_BYTES, ChannelReader, create_channel
-from cordee.wire.facts import DamageFact, LayoutFact, SourceFact
-from cordee.wire.messages import RankPlace
+from cordee.wire.facts import FindingFact, LayoutFact, SourceFact
+from cordee.wire.messages import RankFinding, RankPlace
 
 _EVENTS_PER_READ = 5000
 # Of the rings, in one call of `read`. A byte there becomes at most six in the record, one event is at most 0.5 MiB:
@@ -46,7 +46,7 @@ class RankChannels:
 
     Attributes:
         data: how far the ranks are in their data sets.
-        damaged: what ranks said of checkpoints that they could not use, since `telemetry` took it last.
+        found: what ranks said that they found, since `telemetry` took it last.
         places: where ranks said that they stand, since then.
 
     Raises:
@@ -66,7 +66,7 @@ class RankChannels:
         self._first: list[bytes] = []
         self._turn = 0
         self.data = DataPositions()
-        self.damaged: list[str] = []
+        self.found: list[RankFinding] = []
         self.places: list[RankPlace] = []
         for path in sorted(path for folder in earlier for path in folder.glob("*-*.channel")):
             attempt, _, rank = path.stem.partition("-")
@@ -188,7 +188,7 @@ class RankChannels:
                 self._names.take(fact for _, fact in told if isinstance(fact, SourceFact))
                 said = [fact for _, fact in told if isinstance(fact, LayoutFact) and not fact.refused]
                 self.places += [RankPlace(attempt, rank, dict(fact.place)) for fact in said[-1:]]
-                self.damaged += [fact.text for _, fact in told if isinstance(fact, DamageFact)]
+                self.found += [RankFinding(*fact) for _, fact in told if isinstance(fact, FindingFact)]
         records.append(self._names.news())
         return b"".join(records), cursors, steps
 

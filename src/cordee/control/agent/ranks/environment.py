@@ -11,7 +11,7 @@ from cordee.control.agent.enclosure import Enclosure
 from cordee.control.world import AttemptWorld
 from cordee.core.backends import backend_on_node
 from cordee.core.parts import load
-from cordee.runs.plan import RunPlan, RunStep, RunTasks
+from cordee.runs.plan import Checkpoints, RunPlan, RunStep, RunTasks
 
 _TF_CONFIG_MOST_RANKS = 512
 _STALE_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "PALS_", "HYDI_", "TORCHELASTIC_", "SLURM_PMIX")
@@ -155,8 +155,18 @@ def _cordee_environment(plan: RunPlan, world: AttemptWorld, channel: str, base: 
         env["CORDEE_ADAPTERS"] = ",".join(adapters)
     if world.resume_from:
         env["CORDEE_RESUME_FROM"] = world.resume_from
-    if plan.step.checkpoint.every_s:
-        env["CORDEE_CHECKPOINT_EVERY"] = str(plan.step.checkpoint.every_s)
+    return {**env, **_checkpoint_environment(plan.step.checkpoint)}
+
+
+def _checkpoint_environment(policy: Checkpoints) -> dict[str, str]:
+    """Return what `cordee.checkpointer` does where the script does not say it."""
+    env = {"CORDEE_CHECKPOINT_KEEP": str(policy.keep)}
+    if policy.every_s:
+        env["CORDEE_CHECKPOINT_EVERY"] = str(policy.every_s)
+    if policy.milestones:
+        env["CORDEE_CHECKPOINT_MILESTONES"] = str(policy.milestones)
+    if policy.asynchronous:
+        env.update(CORDEE_CHECKPOINT_ASYNCHRONOUS="1", CORDEE_CHECKPOINT_PACE=str(policy.pace))
     return env
 
 

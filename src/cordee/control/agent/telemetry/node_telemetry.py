@@ -147,12 +147,12 @@ class NodeTelemetry:
             now=unix_s(),
             capped_values=tuple(CappedValues(*capped) for capped in self._channels.capped_values),
             data=self._channels.data.news(),
-            damaged=tuple(self._channels.damaged),
+            found=tuple(self._channels.found),
             places=tuple(self._channels.places),
             unread_bytes=self._channels.unread_bytes,
             **about,
         )
-        self._channels.damaged, self._channels.places = [], []
+        self._channels.found, self._channels.places = [], []
         if kept:
             self._unacknowledged.append(_Kept(message, body, cursors))
             self._unacknowledged_bytes += len(body)

@@ -15,7 +15,7 @@ from cordee.runs.disk import DISK, Disk
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Inline
 from cordee.telemetry.node.blocklog import BlockLogWriter
-from cordee.wire.messages import Ack, NodeFinding, Telemetry
+from cordee.wire.messages import Ack, NodeFinding, RankFinding, Telemetry
 
 _ACKNOWLEDGE_S = 1.0
 _TOLD_AT_ONCE = 100
@@ -59,7 +59,7 @@ class TelemetrySink:
         self.total: Optional[int] = None
         self.lost_samples: dict[str, int] = {}
         self.capped_values: dict[int, int] = {}
-        self.damaged: list[str] = []
+        self.found: list[RankFinding] = []
         self.troubles: dict[str, list[str]] = {}
         self.findings: dict[str, tuple[NodeFinding, ...]] = {}
         self.clocks = NodeClocks()
@@ -101,7 +101,7 @@ class TelemetrySink:
         if message.now:
             self.clocks.hear(node.name, message.now, unix_s())
         self.data.take(message.data)
-        self.damaged += message.damaged
+        self.found += message.found
         self.capped_values.update(message.capped_values)
         if message.sequence is not None:
             self._waiting[node] = message.sequence

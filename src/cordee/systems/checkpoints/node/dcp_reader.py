@@ -43,7 +43,7 @@ def load(state: dict[str, Any], path: str) -> None:
     import torch.distributed.checkpoint as dcp
 
     with _numpy_numbers():
-        dcp.load(state, storage_reader=_reader(path), planner=_planner())
+        dcp.load(state, storage_reader=reader(path), planner=_planner())
 
 
 def read_metadata(file: BinaryIO) -> Any:
@@ -65,7 +65,8 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{_METADATA} is refused: it names {module}.{name}, which no checkpoint needs")
 
 
-def _reader(path: str) -> Any:
+def reader(path: str) -> Any:
+    """Return a storage reader for `path` that runs nothing of what its description names."""
     from torch.distributed.checkpoint import FileSystemReader
     from torch.distributed.checkpoint.metadata import StorageMeta
 

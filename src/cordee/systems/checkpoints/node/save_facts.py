@@ -6,31 +6,44 @@ import os
 
 from cordee.client import rank as _rank
 from cordee.client.log import log
-from cordee.client.reserved import CHECKPOINT_BLOCKING, CHECKPOINT_BYTES, CHECKPOINT_SECONDS
+from cordee.client.reserved import CHECKPOINT_BLOCKING, CHECKPOINT_BYTES, CHECKPOINT_SECONDS, CHECKPOINT_SNAPSHOT
 from cordee.systems.checkpoints.node.folder import MANIFEST
-from cordee.wire.facts import CheckpointFact, DamageFact
+from cordee.wire.facts import CheckpointFact, FindingFact
 
 _LONGEST_TEXT = 4000
 _OF_ALL = (".metadata", MANIFEST)
 
 
-def tell(step: int, seconds: float, written: int, *, blocking: bool = True) -> None:
-    """Record one save of this rank, which ends now; never raises, and does nothing outside a run.
+def tell(step: int, seconds: float, written: int) -> None:
+    """Record one save of this rank for which the training waited, and which ends now; never raises.
 
     Args:
         step: the checkpoint's.
         seconds: from its begin on this rank.
         written: bytes that this rank wrote.
-        blocking: whether the training waited for it.
     """
-    told = {CHECKPOINT_SECONDS: seconds, CHECKPOINT_BYTES: float(written), CHECKPOINT_BLOCKING: float(blocking)}
-    log(step, **told)
+    log(step, **{CHECKPOINT_SECONDS: seconds, CHECKPOINT_BYTES: float(written), CHECKPOINT_BLOCKING: 1.0})
+    tell_saved(step)
+
+
+def tell_beside(step: int, seconds: float, written: int, stall_s: float) -> None:
+    """Record one save of this rank beside the training, which is on the disk now; never raises.
+
+    Args:
+        stall_s: for how long the training waited until the copy was made.
+    """
+    told = {CHECKPOINT_SECONDS: seconds, CHECKPOINT_BYTES: float(written), CHECKPOINT_BLOCKING: 0.0}
+    log(step, **told, **{CHECKPOINT_SNAPSHOT: stall_s})
+
+
+def tell_saved(step: int) -> None:
+    """Say that what was told of positions until now is what the checkpoint of this step holds; never raises."""
     _rank.tell_fact("cordee.checkpointer", CheckpointFact(int(step)))
 
 
-def tell_damaged(text: str) -> None:
-    """Have the run record, as a finding, that a checkpoint was not used; never raises, and does nothing outside a run."""
-    _rank.tell_fact("cordee.checkpointer", DamageFact(text[:_LONGEST_TEXT]))
+def tell_finding(rule: str, text: str, what_next: str) -> None:
+    """Have the run record a finding; never raises, and does nothing outside a run."""
+    _rank.tell_fact("cordee.checkpointer", FindingFact(rule, text[:_LONGEST_TEXT], what_next))
 
 
 def written_bytes(folder: str, rank: int) -> int:

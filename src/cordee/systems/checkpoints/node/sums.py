@@ -10,6 +10,8 @@ from cordee.machine.foreign_files import regular
 from cordee.systems.checkpoints.node.folder import read_manifest
 
 _BLOCK_BYTES = 4 << 20
+# Where writers leave word for each other.
+WORDS = ".written-"
 _OF_RANK = re.compile(r"(?:__|rank-)([0-9]+)[_.]")
 
 
@@ -28,12 +30,13 @@ def crc32_of(path: str) -> int:
 
 def written_sums(folder: str, rank: int) -> dict[str, int]:
     """Return `{name: CRC-32}` of the files that a rank wrote into a checkpoint; rank 0 has those of all, too."""
-    sums = {}
-    for name in sorted(os.listdir(folder)):
-        match = _OF_RANK.match(name)
-        if (int(match.group(1)) if match else 0) == rank:
-            sums[name] = crc32_of(os.path.join(folder, name))
-    return sums
+    return {name: crc32_of(os.path.join(folder, name)) for name in files_of(folder, rank)}
+
+
+def files_of(folder: str, rank: int) -> list[str]:
+    """Return the names of the files that a rank wrote into a checkpoint; those of all are rank 0's, too."""
+    numbers = ((name, _OF_RANK.match(name)) for name in sorted(os.listdir(folder)) if not name.startswith(WORDS))
+    return [name for name, match in numbers if (int(match.group(1)) if match else 0) == rank]
 
 
 def verify(path: str, rank: int, size: int) -> None:

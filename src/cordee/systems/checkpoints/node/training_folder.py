@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
 import shutil
 import socket
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
 from cordee.runs.checkpoint import Checkpoint
 from cordee.systems.checkpoints.node.folder import MANIFEST, find_checkpoints, run_of
 
-_OLD = ".old"
+_OLD, _GONE = ".old", ".gone"
 
 
 class CheckpointPlace:
@@ -32,6 +33,17 @@ class CheckpointPlace:
         self._token = secrets.token_hex(4)
         self.saved: set[str] = set()
         self.goes_on = False
+
+    def handed_over(self) -> dict[str, Any]:
+        """Return what `taken_over` needs to know, as JSON can hold it."""
+        return {"folder": self._folder, "token": self._token, "saved": sorted(self.saved), "goes_on": self.goes_on}
+
+    @classmethod
+    def taken_over(cls, told: Mapping[str, Any]) -> CheckpointPlace:
+        """Return the place as another process of this rank sees it."""
+        place = cls(told["folder"])
+        place._token, place.saved, place.goes_on = told["token"], set(told["saved"]), told["goes_on"]
+        return place
 
     def maker(self) -> dict[str, Any]:
         """Return what a manifest says of who saved: run, epoch, attempt; None where that is not known."""
@@ -53,8 +65,10 @@ class CheckpointPlace:
         self.put_back()
         for name in os.listdir(self._folder):
             hidden, _, who = name.partition(".tmp-")
-            if hidden.startswith(".step-") and self._is_left_over(who[: -len(_OLD)] if who.endswith(_OLD) else who):
-                shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
+            for suffix in (_GONE, _OLD):
+                who = who[: -len(suffix)] if who.endswith(suffix) else who
+            if hidden.startswith(".step-") and self._is_left_over(who):
+                discard(os.path.join(self._folder, name))
         os.mkdir(partial)
 
     def _is_left_over(self, who: str) -> bool:
@@ -99,12 +113,19 @@ class CheckpointPlace:
     def _is_of_run(self, path: str) -> bool:
         return run_of(path) == (True, self._run)
 
-    def remove_old(self, keep: int) -> None:
-        """Remove all but the `keep` checkpoints that this run saved last; hidden first, so that none is ever half there."""
+    def remove_old(self, keep: int, milestones: int = 0) -> None:
+        """Remove all but the `keep` checkpoints that this run saved last; hidden first, so that none is ever half there.
+
+        Args:
+            milestones: the first checkpoint of every so many steps stays; 0: none does for that.
+        """
         mine = sorted(
             (found for found in _whole(self._folder) if self._is_mine(found.path)), key=lambda found: found.mtime_ns
         )
+        stays = firsts(mine, milestones)
         for found in mine[:-keep]:
+            if found.path in stays:
+                continue
             hidden = self.hidden(found.name)
             try:
                 os.rename(found.path, hidden)
@@ -145,6 +166,25 @@ class CheckpointPlace:
         beside = [found for found in _whole(os.path.dirname(chosen)) if run_of(found.path)[1] == run]
         paths = [found.path for found in beside]
         return beside[paths.index(chosen) :: -1] if chosen in paths else []
+
+
+def firsts(found: list[Checkpoint], milestones: int) -> set[str]:
+    """Return the paths of the first checkpoint in every so many steps, but for those before the first milestone."""
+    by_number: dict[int, Checkpoint] = {}
+    for one in found:
+        number = (one.step or 0) // milestones if milestones > 0 else 0
+        if number and (number not in by_number or (one.step or 0) < (by_number[number].step or 0)):
+            by_number[number] = one
+    return {one.path for one in by_number.values()}
+
+
+def discard(path: str) -> None:
+    """Remove a hidden folder; it loses its name first, so that whoever still writes into it cannot complete it."""
+    gone = path if path.endswith(_GONE) else path + _GONE
+    with contextlib.suppress(OSError):
+        if gone != path:
+            os.rename(path, gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def _whole(folder: str) -> list[Checkpoint]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cordee.client.reserved import CHECKPOINT_BLOCKING, CHECKPOINT_BYTES, CHECKPOINT_SECONDS
+from cordee.client.reserved import CHECKPOINT_BLOCKING, CHECKPOINT_BYTES, CHECKPOINT_SECONDS, CHECKPOINT_SNAPSHOT
 from cordee.core.errors import UsageError
 from cordee.core.units import parse_utc
 from cordee.systems.checkpoints.pace.rates import mean_of
@@ -33,7 +33,8 @@ class Save:
         begin: UTC epoch seconds, None when it is not known; `end` is when it was complete, or was seen.
         bytes: over all ranks; None: not known.
         ranks: how many told of it, 0 where none did.
-        blocking: whether the training waited; None: not known.
+        blocking: whether the training waited for all of it; None: not known.
+        snapshot_s: how long it waited for the copy that was then written beside it; None: there was none.
         source: `told` by cordee.checkpointer, `written`: from write rates before it was seen, or only `seen`.
     """
 
@@ -44,6 +45,7 @@ class Save:
     bytes: float | None = None
     ranks: int = 0
     blocking: bool | None = None
+    snapshot_s: float | None = None
     source: str = "seen"
     attempt: int = 0
 
@@ -63,7 +65,7 @@ def saves(run: Run, journal: list[dict[str, Any]]) -> list[Save]:
     told = _told(
         {
             name: run.events(name)[name]
-            for name in (CHECKPOINT_SECONDS, CHECKPOINT_BYTES, CHECKPOINT_BLOCKING)
+            for name in (CHECKPOINT_SECONDS, CHECKPOINT_BYTES, CHECKPOINT_BLOCKING, CHECKPOINT_SNAPSHOT)
             if name in logged
         }
     )
@@ -81,13 +83,15 @@ def saves(run: Run, journal: list[dict[str, Any]]) -> list[Save]:
 
 def _told(events: Mapping[str, np.ndarray]) -> list[Save]:
     """Return the saves that ranks told of. Their ends are the middle of the ranks' clocks: a save ends for all at once."""
-    seconds, sizes, blocking = (
-        _by_save(events.get(name)) for name in (CHECKPOINT_SECONDS, CHECKPOINT_BYTES, CHECKPOINT_BLOCKING)
+    seconds, sizes, blocking, copies = (
+        _by_save(events.get(name))
+        for name in (CHECKPOINT_SECONDS, CHECKPOINT_BYTES, CHECKPOINT_BLOCKING, CHECKPOINT_SNAPSHOT)
     )
     found = []
     for (attempt, step), of_ranks in seconds.items():
         end = float(np.median(of_ranks["time"]))
         size, waited = sizes.get((attempt, step)), blocking.get((attempt, step))
+        copied = copies.get((attempt, step))
         found.append(
             Save(
                 step,
@@ -97,6 +101,7 @@ def _told(events: Mapping[str, np.ndarray]) -> list[Save]:
                 float(size["value"].sum()) if size is not None else None,
                 len(np.unique(of_ranks["rank"])),
                 bool(waited["value"].any()) if waited is not None else None,
+                float(copied["value"].max()) if copied is not None else None,
                 "told",
                 attempt,
             )

@@ -184,7 +184,7 @@ def _rate(rate: JobRate) -> dict[str, Any]:
 
 
 def _save(save: Save, dent: Dent) -> dict[str, Any]:
-    names = ("step", "name", "begin", "end", "seconds", "bytes", "ranks", "blocking", "source", "attempt")
+    names = ("step", "name", "begin", "end", "seconds", "bytes", "ranks", "blocking", "snapshot_s", "source", "attempt")
     about: dict[str, Any] = {name: getattr(save, name) for name in names}
     cost = {"lost_s": dent.lost_s, "share": dent.share, "visible": dent.visible}
     return {**about, **cost, "reason": dent.reason, "text": save_text(save, dent)}

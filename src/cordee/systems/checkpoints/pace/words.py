@@ -23,6 +23,8 @@ def save_text(save: Save, dent: Dent) -> str:
         parts.append(f"{format_size(int(save.bytes))}{by}")
     if save.seconds is not None:
         parts.append(f"written in {save.seconds:.3g} s")
+    if save.snapshot_s is not None:
+        parts.append(f"beside the training, which waited {save.snapshot_s:.3g} s for the copy")
     return ", ".join(parts) + _SOURCES[save.source] + ": " + _cost(dent)
 
 

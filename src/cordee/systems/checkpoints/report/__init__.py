@@ -9,6 +9,7 @@ from markupsafe import Markup
 from cordee.core.draw.pages import page_environment
 from cordee.systems.checkpoints.pace import storage_view
 from cordee.systems.checkpoints.report.figures import storage_charts, storage_document
+from cordee.systems.checkpoints.views import CheckpointView
 from cordee.telemetry.shown.section import Reported, Section
 
 
@@ -26,7 +27,10 @@ class StorageSection(Section):
         return storage_document(self.view)
 
     def facts(self) -> list[tuple[str, str]]:
-        return [("their cost", self.view.text)] if self.view.saves else []
+        if not self.view.saves:
+            return []
+        advice = CheckpointView(self.reported.state, {}).findings_of_samples(self.reported.run)
+        return [("their cost", self.view.text), *(("their interval", one.text) for one in advice)]
 
     def html(self) -> str:
         charts = storage_charts(self.view, self.origin)

@@ -1,0 +1,99 @@
+"""How fast a checkpoint is written beside a training: as slowly as the time until the next one allows, and slower where steps suffer."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from typing import Optional, Union
+
+AUTO, OFF = "auto", "off"
+Pace = Union[str, float]
+
+_LEAST_PER_S = float(64 << 20)
+_ASKED_SHARE, _LATEST_SHARE = 0.5, 0.8
+_SLOWER = 1.05
+_LOOK_S = 0.5
+_FASTER_BY, _SLOWER_BY = 1.15, 0.7
+
+
+class WriteRate:
+    """The rate of one save.
+
+    Args:
+        total: bytes to write.
+        interval_s: between two saves; None: not known.
+        pace: `auto`, `off`, or bytes per second.
+        now: on the clock of the other calls.
+    """
+
+    def __init__(self, total: int, interval_s: Optional[float], pace: Pace, now: float) -> None:
+        self._total, self._began, self._looked = total, now, now
+        self._latest_s = _LATEST_SHARE * interval_s if interval_s else None
+        self._adapts = pace == AUTO
+        if isinstance(pace, str):
+            needed = total / (_ASKED_SHARE * interval_s) if interval_s else 0.0
+            self._most = float("inf") if pace == OFF else max(_LEAST_PER_S, needed)
+        else:
+            self._most = float(pace)
+        self.per_s = self._most
+
+    def pause_s(self, size: int) -> float:
+        """Return how long the writing of `size` bytes should take."""
+        return size / self.per_s
+
+    def look(self, written: int, quiet_s: float, recent_s: float, now: float) -> None:
+        """Follow what steps take, twice a second.
+
+        Args:
+            written: bytes until now.
+            quiet_s: what a step took before; 0: not known.
+            recent_s: what steps take since this save began; 0: not known.
+        """
+        if not self._adapts or now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        if quiet_s > 0 and recent_s > _SLOWER * quiet_s:
+            self.per_s = max(self.per_s * _SLOWER_BY, self._least(written, now))
+        else:
+            self.per_s = max(min(self.per_s * _FASTER_BY, self._most), min(self._least(written, now), self._most))
+
+    def _least(self, written: int, now: float) -> float:
+        """Return the rate at which the rest is durable in time."""
+        if self._latest_s is None:
+            return _LEAST_PER_S / 8
+        left_s = self._latest_s - (now - self._began)
+        return (self._total - written) / left_s if left_s > 0 else self._most
+
+
+class StepTimes:
+    """What steps take, with and without a save beside them; told one step after the other."""
+
+    def __init__(self) -> None:
+        self._last: Optional[tuple[int, float]] = None
+        self._quiet: deque[float] = deque(maxlen=64)
+        self.recent_s = 0.0
+
+    @property
+    def quiet_s(self) -> float:
+        """The median of steps without a save, 0 where fewer than three are known."""
+        return statistics.median(self._quiet) if len(self._quiet) >= 3 else 0.0
+
+    def saw(self, step: int, *, beside: bool) -> None:
+        """Take note that `step` has ended.
+
+        Args:
+            beside: whether a save was being written.
+        """
+        now = time.monotonic()
+        if self._last is not None and step > self._last[0]:
+            seconds = (now - self._last[1]) / (step - self._last[0])
+            if beside:
+                self.recent_s = seconds if not self.recent_s else 0.7 * self.recent_s + 0.3 * seconds
+            else:
+                self._quiet.append(seconds)
+        self._last = (step, now)
+
+    def broke_off(self) -> None:
+        """Do not count the time until the next step: it was no training."""
+        self._last, self.recent_s = None, 0.0

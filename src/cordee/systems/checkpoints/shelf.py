@@ -1,0 +1,163 @@
+"""The checkpoints of a run or folder, for commands: what lies there, whether it is whole, what may go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cordee.core.errors import CheckpointError
+from cordee.job.terminal.run_args import found
+from cordee.runs.checkpoint import Checkpoint
+from cordee.runs.folder import RunFolder
+from cordee.runs.plan import read_plan
+from cordee.systems.checkpoints.node.folder import MANIFEST, PATTERN, candidates, checkpoint_at
+from cordee.systems.checkpoints.node.owner import owner_of, trainers
+from cordee.systems.checkpoints.node.sums import verify
+from cordee.systems.checkpoints.node.training_folder import discard, firsts
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """One checkpoint.
+
+    Attributes:
+        step: the number in its name, None without one.
+        run: that made it, None where that is not known.
+        complete: whether it is whole by names and sizes; `reason`: why not.
+        bytes: of all its files.
+        time: UTC epoch seconds of its last change.
+        described: whether `cordee.checkpointer` wrote it.
+    """
+
+    name: str
+    path: str
+    step: int | None
+    run: str | None
+    complete: bool
+    reason: str
+    bytes: int
+    time: float
+    described: bool
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        names = ("name", "step", "path", "run", "complete", "bytes", "time")
+        reason = {} if self.complete else {"reason": self.reason}
+        return {**{name: getattr(self, name) for name in names}, "tier": "shared", **reason}
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Checkpoints in one folder, the newest last."""
+
+    path: str
+    checkpoints: list[Shelved] = field(default_factory=list)
+
+
+def shelf_of(target: str, runs: str | None) -> Shelf:
+    """Return the checkpoints of a path or a run.
+
+    Args:
+        target: a checkpoint, a folder of them, a run's folder, or what `cordee show` takes.
+        runs: where runs lie, None: as usual.
+
+    Raises:
+        UsageError: there is no such path.
+        RunNotFound: it is neither a path nor a run.
+    """
+    path = Path(target)
+    if (path.exists() and not RunFolder(path).exists()) or (os.sep in target and not path.exists()):
+        if not path.exists():
+            raise CheckpointError(
+                "there is no such path", given=target, allowed="a checkpoint, a folder of them, or a run"
+            )
+        if path.is_file() or (path / MANIFEST).exists() or (path / ".metadata").exists():
+            return Shelf(str(path.absolute().parent), _shelved([_entry(path)]))
+        return Shelf(str(path.absolute()), _shelved(candidates(path, PATTERN)))
+    policy = read_plan(found(target, runs)).step.checkpoint
+    return Shelf(policy.path, _shelved(candidates(policy.path, policy.pattern)))
+
+
+def newest_on(shelf: Shelf) -> Shelved:
+    """Return the newest whole checkpoint.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    whole = [one for one in shelf.checkpoints if one.complete]
+    if not whole:
+        raise CheckpointError(
+            "there is no complete checkpoint", given=shelf.path, next="`cordee checkpoint list` says why"
+        )
+    return whole[-1]
+
+
+def verified(one: Shelved) -> tuple[str, bool]:
+    """Return what is wrong with a checkpoint, empty when nothing is, and whether there were check sums to compare with."""
+    if not one.complete:
+        return one.reason, one.described
+    if not one.described:
+        return "", False
+    try:
+        verify(one.path, 0, 1)
+    except (OSError, ValueError) as error:
+        return str(error), True
+    return "", True
+
+
+def prunable(shelf: Shelf, keep: int, milestones: int) -> tuple[list[Shelved], list[str]]:
+    """Return the checkpoints that may go, and the runs whose stay because they train here."""
+    training = {trainer.run for trainer in trainers(shelf.path) if trainer.training}
+    old: list[Shelved] = []
+    whole = [one for one in shelf.checkpoints if one.described and one.complete]
+    for run in {one.run for one in whole} - training:
+        mine = sorted((one for one in whole if one.run == run), key=lambda one: one.time)
+        stay = firsts([Checkpoint(one.path, one.name, one.step, 0) for one in mine], milestones)
+        old += [one for one in mine[:-keep] if one.path not in stay]
+    return sorted(old, key=lambda one: one.time), sorted(training & {one.run for one in whole if one.run})
+
+
+def remove(old: Iterable[Shelved]) -> None:
+    """Remove checkpoints, each hidden first, so that none is ever half there.
+
+    Raises:
+        CheckpointError: one cannot be removed.
+    """
+    for one in old:
+        folder, name = os.path.split(one.path)
+        hidden = os.path.join(folder, f".{name}.tmp-pruned.{os.getpid()}.0")
+        try:
+            os.rename(one.path, hidden)
+        except OSError as error:
+            raise CheckpointError(f"{one.name} cannot be removed: {error.strerror}", given=one.path) from error
+        discard(hidden)
+
+
+def _entry(path: Path) -> Checkpoint:
+    (only,) = candidates(path.absolute().parent, path.name) or [Checkpoint(str(path.absolute()), path.name, None, 0)]
+    return only
+
+
+def _shelved(entries: list[Checkpoint]) -> list[Shelved]:
+    among = trainers(os.path.dirname(entries[0].path)) if entries else []
+    shelved = []
+    for entry in entries:
+        problems: list[str] = []
+        whole = checkpoint_at(entry.path, problems) is not None
+        reason = problems[0].partition(" is not used: ")[2] or problems[0] if problems else ""
+        described = os.path.isfile(os.path.join(entry.path, MANIFEST))
+        size = _bytes_of(entry.path)
+        run = owner_of(entry, among)
+        shelved.append(
+            Shelved(entry.name, entry.path, entry.step, run, whole, reason, size, entry.mtime_ns / 1e9, described)
+        )
+    return shelved
+
+
+def _bytes_of(path: str) -> int:
+    if os.path.isfile(path):
+        return os.stat(path).st_size
+    return sum(os.lstat(os.path.join(below, name)).st_size for below, _, names in os.walk(path) for name in names)
