@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from cordee.core.documents.fields import Document, Duration, Lines, Name, Size, wrong
+from cordee.core.documents.fields import Argv, Document, Duration, Lines, Name, Size, wrong
 
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})?)*\.?$")
 
@@ -75,3 +75,20 @@ class EgressSite(Document):
     """The file into which the site's root-side command writes what a job has sent; `{job}` is the scheduler's number."""
     account: str | None = None
     """The folder in which runs leave what they have sent, for `cordee egress account`."""
+
+
+class FetchSite(Document):
+    """`[fetch]`: from where `cordee data fetch` may fetch on the cluster."""
+
+    schemes: tuple[Literal["https", "http"], ...] = ("https", "http")
+    """What addresses of the web may begin with."""
+    hosts: Places = ()
+    """The only hosts that may be asked, with all below them; without them, all."""
+    private: Places = ()
+    """Networks that may be reached although they are not public."""
+    blocked: str | None = None
+    """A file with sites that nobody is to ask, one a line, which all share."""
+    rate: Annotated[float, Field(strict=False, gt=0, le=1000)] = 5.0
+    """How many requests a second one site gets from one fetch, at most."""
+    scan: Argv | None = None
+    """A command that gets each file as its last word before it gets its name; an exit code other than 0 refuses it."""

@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("cordee.systems.data.cli.verify", "Compare a packed data set with its index, every byte."),
     "unpack": ("cordee.systems.data.cli.unpack", "Write the files of a packed data set as they were."),
     "bench": ("cordee.systems.data.cli.bench", "Measure the loader alone, beside what storage gives."),
+    "fetch": ("cordee.systems.data.cli.fetch", "Fetch a list of URLs, with checks, at a rate that sites bear."),
     "list": ("cordee.systems.data.cli.list", "List the data sets that the site keeps for all."),
 }
 
