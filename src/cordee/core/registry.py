@@ -26,6 +26,7 @@ BUILT_IN: dict[str, str] = {
     "scan": "cordee.systems.scan.system:SYSTEM",
     "rules": "cordee.systems.rules.system:SYSTEM",
     "egress": "cordee.systems.egress.system:SYSTEM",
+    "misuse": "cordee.systems.misuse.system:SYSTEM",
 }
 
 

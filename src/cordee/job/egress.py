@@ -77,6 +77,15 @@ class EgressSite(Document):
     """The folder in which runs leave what they have sent, for `cordee egress account`."""
 
 
+class MisuseSite(Document):
+    """`[misuse]`: signs that jobs mine or crack."""
+
+    watch: bool = False
+    """Whether they are looked for in every run."""
+    names: Lines = ()
+    """Programs that the site does not want, by the names of their files, such as `nmap` or `xmr*`, beside those that are known."""
+
+
 class FetchSite(Document):
     """`[fetch]`: from where `cordee data fetch` may fetch on the cluster."""
 

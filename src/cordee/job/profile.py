@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from cordee.core.backends import HERE, is_known, known
 from cordee.core.documents.fields import Count, CountOrZero, Document, Duration, Lines, Name, Size, wrong
-from cordee.job.egress import EgressSite, FetchSite
+from cordee.job.egress import EgressSite, FetchSite, MisuseSite
 from cordee.job.fleet_site import OffenderPolicy, SiteActions
 from cordee.job.shared_data import SharedDataset
 
@@ -312,5 +312,7 @@ class ClusterProfile(Document):
     """Where jobs may send data."""
     fetch: FetchSite = FetchSite.model_construct()
     """From where data may be fetched."""
+    misuse: MisuseSite = MisuseSite.model_construct()
+    """Signs that jobs mine or crack."""
     defaults: dict[str, Any] = Field(default_factory=dict)
     """Keys of the job document that are laid under every job."""

@@ -33,8 +33,8 @@ def web():
 
 @pytest.fixture
 def fetch(tmp_path):
-    def call(url: str, reach: Reach = Reach(private=LOOPBACK), limits: Limits = Limits(), **wanted: str):
-        return Download(tmp_path, reach, limits).fetch(Wanted(url, **wanted))
+    def call(url: str, reach: Reach | None = None, limits: Limits | None = None, **wanted: str):
+        return Download(tmp_path, reach or Reach(private=LOOPBACK), limits or Limits()).fetch(Wanted(url, **wanted))
 
     return call
 

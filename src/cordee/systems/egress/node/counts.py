@@ -109,12 +109,13 @@ class SocketCounts:
             if one.cookie in self._moved:
                 self._take(one)
                 del self._moved[one.cookie]
-            elif self._strange.pop(one.cookie, 0) < _LOOKS:
-                if self._alone or one.remote in self.by_address:
-                    self._take(one)
-                    del self._moved[one.cookie]
-                else:
-                    self.unclaimed_sent += one.sent or 0
+                continue
+            looks = self._strange.pop(one.cookie, 0)
+            if looks == 0 and (self._alone or one.remote in self.by_address):  # nobody has seen it alive
+                self._take(one)
+                del self._moved[one.cookie]
+            elif looks < _LOOKS:
+                self.unclaimed_sent += one.sent or 0
         there = {one.cookie for one in living}
         for known in (
             self._strange,
