@@ -16,7 +16,7 @@ DEMO_PACKAGES := git:git squashfuse:squashfuse
 # mount, unshare: tests fill and hang disks that only they see; Slurm, MPI, cc: tests put up a Slurm of their own, some with
 # accounting, start MPI programs in it, and compile a fake NVML library, one of faults and the SPANK plugin; chromium: the
 # pages are tested in it; the rest: images and containers.
-SYSTEM_PACKAGES := $(DEMO_PACKAGES) mount:mount unshare:util-linux \
+SYSTEM_PACKAGES := $(DEMO_PACKAGES) mount:mount unshare:util-linux nft:nftables ip:iproute2 \
   slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge \
   slurmdbd:slurmdbd mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core \
   mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential usr/include/slurm/spank.h:libslurm-dev \

@@ -25,6 +25,8 @@ BUILT_IN: dict[str, str] = {
     "explain": "cordee.systems.explain.system:SYSTEM",
     "scan": "cordee.systems.scan.system:SYSTEM",
     "rules": "cordee.systems.rules.system:SYSTEM",
+    "egress": "cordee.systems.egress.system:SYSTEM",
+    "misuse": "cordee.systems.misuse.system:SYSTEM",
 }
 
 

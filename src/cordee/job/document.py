@@ -23,6 +23,7 @@ from cordee.core.documents.fields import (
     wrong,
 )
 from cordee.core.units import BANDWIDTH_FORMS, parse_bandwidth
+from cordee.job.egress import EgressTable
 from cordee.job.metrics import MetricsTable
 
 
@@ -360,6 +361,8 @@ class Job(Document):
     """What is done when no rank goes on."""
     scan: ScanTable = ScanTable.model_construct()
     """Poisoned models and checkpoints: what is done about them."""
+    egress: EgressTable = EgressTable.model_construct()
+    """What the job sends out of the site."""
     observe: ObserveTable = ObserveTable.model_construct()
     """What is looked at while ranks train."""
     metrics: MetricsTable = MetricsTable.model_construct()

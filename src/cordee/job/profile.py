@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from cordee.core.backends import HERE, is_known, known
 from cordee.core.documents.fields import Count, CountOrZero, Document, Duration, Lines, Name, Size, wrong
+from cordee.job.egress import EgressSite, FetchSite, MisuseSite
 from cordee.job.fleet_site import OffenderPolicy, SiteActions
 from cordee.job.shared_data import SharedDataset
 
@@ -315,5 +316,11 @@ class ClusterProfile(Document):
     """Container environments on the cluster."""
     scan: ScanSite = ScanSite.model_construct()
     """Poisoned files and packages: what the site demands, and what it knows."""
+    egress: EgressSite = EgressSite.model_construct()
+    """Where jobs may send data."""
+    fetch: FetchSite = FetchSite.model_construct()
+    """From where data may be fetched."""
+    misuse: MisuseSite = MisuseSite.model_construct()
+    """Signs that jobs mine or crack."""
     defaults: dict[str, Any] = Field(default_factory=dict)
     """Keys of the job document that are laid under every job."""

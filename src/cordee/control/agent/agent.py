@@ -138,6 +138,7 @@ class Agent:
             self._folder.node_zip,
             watched,
             uplink,
+            self._reporting.add,
         )
         handlers: Handlers = {
             Lease: uplink.renew,

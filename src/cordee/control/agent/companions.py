@@ -32,6 +32,7 @@ class CompanionHost(NamedTuple):
         node_zip: on PYTHONPATH, what a module of the node side is run with.
         watched: starts processes.
         uplink: takes messages for the supervisor.
+        add: takes whole records of telemetry.
     """
 
     attempt: Callable[[], int]
@@ -41,6 +42,7 @@ class CompanionHost(NamedTuple):
     node_zip: Path
     watched: WatchedTasks
     uplink: Uplink
+    add: Callable[[bytes], None] = lambda records: None
 
 
 class TimeSpent(NamedTuple):

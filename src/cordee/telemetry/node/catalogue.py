@@ -103,7 +103,14 @@ RANK = (
     ),
 )
 
-GROUPS = {"gpu": GPU, "node": NODE, "rank": RANK}
+# Devices are a node's name and a class of destinations: `site`, `registries`, `object_stores`, `listed`, `rest`.
+EGRESS = (
+    Metric("egress_transmit_bytes_per_second", "bytes/s", "Sent by the job to destinations of a class."),
+    Metric("egress_receive_bytes_per_second", "bytes/s", "Received by the job from destinations of a class."),
+    Metric("egress_connections", "connections", "Connections of the job to destinations of a class, now."),
+)
+
+GROUPS = {"gpu": GPU, "node": NODE, "rank": RANK, "egress": EGRESS}
 METRICS = {metric.name: metric for metrics in GROUPS.values() for metric in metrics}
 
 

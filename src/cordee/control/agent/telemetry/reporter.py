@@ -45,6 +45,7 @@ class Reporting:
 
     Attributes:
         offered: what ranks are told of the receiver of their metrics.
+        add: takes whole records of others who measure.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Reporting:
         told = self._about.facts, troubles.texts, companions.stands, companions.findings, companions.spent
         self._telemetry = NodeTelemetry(node, channels, pids, sampling, samplers, *told)
         path, add = self._about.path, self._telemetry.add
+        self.add = add
         gpus = companions.gpus
         self._gpus = GpuSampling(watched, node, sampling, self._step, folder.node_zip, path, slots, add, gpus)
         self.offered = OfferedMetrics(watched, node, plan.metrics, folder.node_zip, path, add)

@@ -24,7 +24,7 @@ _VARYING = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an attempt ended before its time: a rank's failure, or `kind` node_lost or hang (of `reason` end: the run is over)."""
+    """Why an attempt ended before its time: a rank's failure, or `kind` node_lost, hang or egress (of `reason` end: the run is over)."""
 
     kind: str
     rank: Optional[int] = None
@@ -51,7 +51,7 @@ class Failure:
         """Return the failure as a person would say it."""
         if self.kind == "node_lost":
             return f"node {self.node} was lost: {self.message or 'no sign of life'}"
-        if self.kind == "hang":
+        if self.reason == "end" or self.kind == "hang":
             return self.message or "no rank went on"
         if self.reason == "not_started":
             return f"rank {self.rank} on {self.node} did not start: {self.message}"
@@ -100,8 +100,8 @@ class RestartCounter:
         if failure.reason == "not_started":
             return Decision(False, 0.0, self._failures + 1, "not_started", failure.sentence())
         self._failures += 1
-        if failure.kind == "hang" and failure.reason == "end":
-            return Decision(False, 0.0, self._failures, "hang", failure.sentence())
+        if failure.reason == "end":
+            return Decision(False, 0.0, self._failures, failure.kind, failure.sentence())
         fingerprint = self._fingerprint(failure)
         repeated = fingerprint is not None and fingerprint == self._last
         self._last = fingerprint

@@ -23,7 +23,7 @@ from cordee.systems.vetting.fleet.proposals import Proposal
 
 SCHEMA = "cordee.actions/1"
 PHASES = ("open", "done", "failed", "unknown")
-_KEPT = ("action", "node", "reason", "rule", "kind", "check", "gpu", "first_step", "drain_id", "why")
+_KEPT = ("action", "node", "reason", "rule", "kind", "check", "gpu", "first_step", "drain_id", "job", "why")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Deed:
     gpu: str = ""
     first_step: str = ""
     drain_id: str = ""
+    job: str = ""
     why: str = ""
     said: str = ""
 
@@ -73,7 +74,7 @@ class Audit:
         Raises:
             CordeeError: another one has it, it cannot be had, or others can write into the trail.
         """
-        self._require_ours()
+        self.require_ours()
         lock = self.path.with_suffix(".lock")
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +97,12 @@ class Audit:
         finally:
             os.close(descriptor)
 
-    def _require_ours(self) -> None:
+    def require_ours(self) -> None:
+        """Refuse a trail that others can write into.
+
+        Raises:
+            CordeeError: they can.
+        """
         try:
             status = self.path.stat()
         except FileNotFoundError:

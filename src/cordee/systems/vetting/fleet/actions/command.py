@@ -14,7 +14,7 @@ from cordee.systems.vetting.fleet.actions._base import Action, ActionError
 from cordee.systems.vetting.fleet.history import NODE_NAME
 from cordee.systems.vetting.fleet.proposals import Proposal
 
-_PLACE = re.compile(r"\{(node|gpu|rule|reason)\}")
+_PLACE = re.compile(r"\{(node|gpu|rule|reason|job)\}")
 _TAIL = 400
 
 
@@ -22,7 +22,7 @@ class SiteCommand(Action):
     """Runs a template of words; no shell sees it, and no word of it is ever split.
 
     Args:
-        template: words with `{node}`, `{gpu}`, `{rule}`, `{reason}`.
+        template: words with `{node}`, `{gpu}`, `{rule}`, `{reason}`, `{job}`.
         timeout_s: after which it is killed with all that it started.
     """
 
@@ -46,7 +46,7 @@ class SiteCommand(Action):
 
 
 def filled(template: Sequence[str], proposal: Proposal) -> list[str]:
-    """Return the words of a template with `{node}`, `{gpu}`, `{rule}` and `{reason}` filled in.
+    """Return the words of a template with `{node}`, `{gpu}`, `{rule}`, `{reason}` and `{job}` filled in.
 
     Raises:
         ActionError: the node's name is none.
@@ -58,6 +58,7 @@ def filled(template: Sequence[str], proposal: Proposal) -> list[str]:
         "gpu": proposal.gpu or "all",
         "rule": proposal.rule,
         "reason": proposal.reason,
+        "job": proposal.job or "node",
     }
     return [_PLACE.sub(lambda match: values[match[1]], word) for word in template]
 

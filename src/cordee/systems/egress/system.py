@@ -1,0 +1,17 @@
+"""Egress: what a run sends where, summed over its nodes, and over the runs of a site."""
+
+from __future__ import annotations
+
+from cordee.core.registry import System
+
+SYSTEM = System(
+    name="egress",
+    tables={"egress": ""},
+    always=True,
+    examine="cordee.systems.egress.examine:EgressExamination",
+    node_parts={
+        "companion/egress": "cordee.systems.egress.node.companion:EgressWatch",
+        "watcher/egress": "cordee.systems.egress.node.watch:EgressJudge",
+    },
+    report="cordee.systems.egress.report:SECTIONS",
+)

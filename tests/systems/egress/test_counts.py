@@ -1,0 +1,119 @@
+"""What is counted is what a server has got; other people's connections are not the run's."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.systems.egress.receiver import receiving
+
+from cordee.core.clock import unix_s
+from cordee.machine.tcp_sockets import TcpConnections
+from cordee.systems.egress.node.classes import LISTED, PRIVATE, REST, SITE, DestinationClasses
+from cordee.systems.egress.node.companion import NodeEgress
+from cordee.systems.egress.node.counts import NFT, FileCounts, SocketCounts
+
+SENDING = Path(__file__).with_name("sending.py")
+
+
+def counted(counts: SocketCounts, enough: int, seconds: float = 20.0) -> int:
+    deadline = time.monotonic() + seconds
+    sent = 0
+    while time.monotonic() < deadline and sent < enough:
+        counts.look()
+        sent = sum(one.sent for one in counts.by_address.values())
+        time.sleep(0.02)
+    return sent
+
+
+def test_what_a_child_sends_is_counted_as_the_server_counts_it():
+    counts = SocketCounts("no-run/no-node/", alone=False)
+    with receiving() as server:
+        words = [server.address[0], str(server.address[1]), str(3_000_000), "0.02", "0"]
+        child = subprocess.Popen([sys.executable, str(SENDING), *words])
+        sent = counted(counts, 3_000_000)
+        assert child.wait() == 0
+        counts.look()
+        assert server.bytes == 3_000_000
+        assert sent == pytest.approx(server.bytes, abs=2)  # its beginning and end count as a byte each
+    assert counts.by_address["127.0.0.1"].connections == 1
+    counts.close()
+
+
+def test_the_bytes_of_a_short_connection_to_a_known_address_count_too():
+    counts = SocketCounts("no-run/no-node/", alone=False)
+    with receiving() as server:
+        words = [server.address[0], str(server.address[1])]
+        child = subprocess.Popen([sys.executable, str(SENDING), *words, "1000", "0", "5"])
+        second = subprocess.Popen([sys.executable, str(SENDING), *words, "300000", "0.2", "5"])
+        assert counted(counts, 300_000) >= 300_000
+        for process in (child, second):
+            process.kill()
+            process.wait()
+        with socket.create_connection(server.address) as short:
+            short.sendall(b"y" * 5000)
+        assert counted(counts, 305_000) >= 305_000
+    counts.close()
+
+
+def test_connections_of_others_are_not_the_runs():
+    counts = SocketCounts("no-run/no-node/", alone=False)
+    with receiving() as server, socket.create_connection(server.address) as own:  # this process is the agent
+        own.sendall(b"x" * 100_000)
+        for _ in range(6):
+            counts.look()
+    assert counts.by_address == {}
+    counts.close()
+
+
+def test_ipv4_in_ipv6_is_ipv4():
+    connections = TcpConnections()
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listening:
+        mapped = socket.create_connection(("::ffff:127.0.0.1", listening.getsockname()[1]))
+        found = {one.remote for one in connections.living() if one.port == listening.getsockname()[1]}
+        mapped.close()
+    connections.close()
+    assert found == {"127.0.0.1"}
+
+
+def test_the_narrowest_network_says_the_class():
+    listed = {SITE: dict.fromkeys(PRIVATE, ""), LISTED: {"10.1.2.0/24": "cern", "data.example": "hub"}}
+    classes = DestinationClasses(listed, lambda name: ["203.0.113.7"] if name == "data.example" else [])
+    assert classes.of("10.1.2.3") == (LISTED, "cern")
+    assert classes.of("10.1.3.3").kind == SITE
+    assert classes.of("203.0.113.7").kind == REST
+    classes.ask()
+    assert classes.of("203.0.113.7") == (LISTED, "hub")
+    assert classes.of("2001:db8::1").kind == REST
+    assert classes.of("?").kind == REST
+
+
+def test_the_sites_counters_go_before_sampling_and_what_they_told_is_kept_when_they_end(tmp_path):
+    file = tmp_path / "0.json"
+    document = {"at": unix_s(), "destinations": {"203.0.113.7": [5_000_000, 70]}}
+    file.write_text(json.dumps(document))
+    part = {"listed": {}, "counters": str(tmp_path / "{job}.json"), "every_s": 0.1}
+    egress = NodeEgress(part, "no-run/no-node/", alone=False)
+    first = egress.look()
+    assert first.method == NFT.name
+    assert first.news["203.0.113.7"]["sent_bytes"] == 5_000_000
+    assert first.news["203.0.113.7"]["class"] == REST
+    file.write_text(json.dumps({**document, "at": unix_s() - 60}))
+    assert egress.look().method == "sock-diag"
+    assert egress._counts.by_address["203.0.113.7"].sent == 5_000_000
+    egress.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"at": 1}', '{"at": "x", "destinations": {"a": [1, 2]}}', '{"at": 1e12, "destinations": {"a": 3}}'],
+)
+def test_a_file_that_holds_no_counts_is_refused(tmp_path, text):
+    (tmp_path / "counts").write_text(text)
+    with pytest.raises((OSError, ValueError, TypeError, KeyError)):
+        FileCounts(str(tmp_path / "counts")).look()

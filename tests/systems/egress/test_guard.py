@@ -1,0 +1,66 @@
+"""The site's command for root, in a network namespace of its own: it counts exactly, cuts off at once, and gives back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cordee.systems.egress.node import guard
+
+GUARDED = Path(__file__).with_name("guarded.sh")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="nftables and control groups are root's")
+def test_a_job_is_counted_cut_off_and_let_go():
+    folder = Path(__file__).parent
+    command = ["unshare", "-n", "bash", str(GUARDED), sys.executable, guard.__file__, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    counted = json.loads(told["counted"])["destinations"]["198.51.100.2"]
+    assert 2_000_000 <= counted[0] <= 2_000_000 * 1.05
+    assert int(told["revoked-sent"]) == 0
+    assert int(told["restored-sent"]) > 0
+    assert json.loads(told["held"])["revoked"]["t7"] > 0
+    assert int(told["node-sent"]) == 0
+    assert json.loads(told["after"]) == {"counted": [], "revoked": {}}
+    assert "nothing is revoked for t7" in done.stderr
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for folder in ("system.slice/job_7", "unified/slurm/job_8"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "cgroup.procs").write_text("")
+        (tmp_path / folder / "cgroup.events").write_text("")
+    return str(tmp_path)
+
+
+def test_a_control_group_is_found_in_both_layouts(tree):
+    assert guard.matched("/system.slice/job_7", tree) == 'socket cgroupv2 level 2 "system.slice/job_7"'
+    assert guard.matched("/slurm/job_8", tree) == 'socket cgroupv2 level 2 "unified/slurm/job_8"'
+    assert guard.matched(f"{tree}/unified/slurm/job_8", tree) == 'socket cgroupv2 level 2 "unified/slurm/job_8"'
+
+
+@pytest.mark.parametrize("given", ["", "/", "../x", "a//b", 'a"b', "a/./b", "not/there"])
+def test_what_is_no_control_group_is_refused(tree, given):
+    with pytest.raises(guard.GuardError):
+        guard.matched(given, tree)
+
+
+@pytest.mark.parametrize("words", [["revoke"], ["count", "a;b", "/x"], ["revoke", "7"], ["nothing"]])
+def test_wrong_words_end_with_2(words):
+    with pytest.raises(SystemExit) as ended:
+        guard.main(words)
+    assert ended.value.code == 2
+
+
+def test_a_network_to_keep_must_be_one():
+    with pytest.raises(guard.GuardError):
+        guard._kept("10.0.0.0/8 accept; flush ruleset")
+    assert guard._kept("10.0.0.1/8") == "ip daddr 10.0.0.0/8 accept"
