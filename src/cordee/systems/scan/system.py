@@ -9,4 +9,5 @@ SYSTEM = System(
     tables={"scan": ""},
     always=True,
     examine="cordee.systems.scan.examine:ScanExamination",
+    arrivals="cordee.systems.scan.images.arrivals:image_findings",
 )
