@@ -286,18 +286,7 @@ def hostile(tmp_path):
 
 def test_hostile_images_hurt_nobody_and_are_not_clean(tmp_path):
     verdicts = [scan(place)[0]["verdict"] for place in hostile(tmp_path)]
-    assert verdicts == [
-        "block",
-        "block",
-        "clean",
-        "clean",
-        "clean",
-        "clean",
-        "unknown",
-        "unknown",
-        "unknown",
-        "unknown",
-    ]
+    assert verdicts == [*["block"] * 3, *["clean"] * 3, *["unknown"] * 4]
     assert not (tmp_path.parent / "etc").exists()
 
 
