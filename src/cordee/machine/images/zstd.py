@@ -105,7 +105,7 @@ class _Stream:
         while True:
             if self._in.at == self._in.size:
                 self._given = self._reader.read(_CHUNK_BYTES)
-                self._in = _Buffer(ctypes.cast(self._given, ctypes.c_void_p), len(self._given), 0)
+                self._in = _Buffer(ctypes.cast(ctypes.c_char_p(self._given), ctypes.c_void_p), len(self._given), 0)
             before = self._in.at
             left = self._library.ZSTD_decompressStream(self._stream, ctypes.byref(out), ctypes.byref(self._in))
             if self._library.ZSTD_isError(left):
