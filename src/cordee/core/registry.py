@@ -62,6 +62,7 @@ class System(NamedTuple):
         commands: of `cordee`, by their names, where the command line has none of that name.
         views: a `RunView` (`cordee.telemetry.shown.view`): what it says of a run wherever runs are told.
         report: a tuple of `Section`s (`cordee.telemetry.shown.section`): what it says in a run's report.
+        arrivals: `arrivals(path, cluster)` returns findings about an image that has just been pulled or packed.
         data_sets: `data_sets()` returns what it leaves, as `KeptData` (`cordee.telemetry.shown.kept_data`).
         routes: an APIRouter of the web server, which it knows as `Serving` (`cordee.telemetry.shown.server_parts`).
         pages: of the web server.
@@ -78,6 +79,7 @@ class System(NamedTuple):
     commands: Mapping[str, str] = {}
     views: str = ""
     report: str = ""
+    arrivals: str = ""
     data_sets: str = ""
     routes: str = ""
     pages: tuple[Page, ...] = ()

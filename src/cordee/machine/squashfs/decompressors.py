@@ -7,6 +7,8 @@ import lzma
 import zlib
 from typing import Any, Callable, Optional
 
+from cordee.machine.images.zstd import libzstd
+
 # Returns at most so many bytes; raises ValueError for what is damaged or longer.
 Decompress = Callable[[bytes, int], bytes]
 _LZMA_BYTES = 128 << 20
@@ -37,13 +39,9 @@ def _by_machine(make: Callable[[], Any]) -> Decompress:
 
 
 def _zstd() -> Optional[Decompress]:
-    try:
-        library = ctypes.CDLL("libzstd.so.1")
-    except OSError:
+    library = libzstd()
+    if library is None:
         return _zstandard()
-    library.ZSTD_decompress.restype = ctypes.c_size_t
-    library.ZSTD_decompress.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
-    library.ZSTD_isError.argtypes = [ctypes.c_size_t]
 
     def unpack(data: bytes, most: int) -> bytes:
         buffer = ctypes.create_string_buffer(most)

@@ -18,6 +18,8 @@ from cordee.systems.scan.rules import RULES
 if TYPE_CHECKING:
     from cordee.systems.scan.packages.judge import PackageScan
 
+# Folders of packages: named by themselves, their packages are looked at and not their files.
+SITES = ("site-packages", "dist-packages")
 # What is not looked into: histories (`--history` does), and what installers have put there.
 LEFT_OUT = (".git", ".hg", ".svn", "__pycache__", "node_modules")
 
@@ -102,7 +104,7 @@ def tree_of(paths: Iterable[str]) -> Tree:
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError("there is no such file or folder", given=path)
-        if os.path.isdir(path) and is_environment(Path(path)):
+        if os.path.isdir(path) and (is_environment(Path(path)) or Path(path).name in SITES):
             tree.left_out.append(path)
         elif os.path.isdir(path) and image_form(path):
             tree.images.append(path)

@@ -53,7 +53,7 @@ class SeenVerdicts:
         told = ",".join(sorted(set(allowed))) + (" secrets" if scanner.secrets else "")
         fresh: dict[str, str | None] = {}
         for path in paths:
-            key = _key(path, told)
+            key = file_key(path, told)
             known = self._known(key) if key is not None else None
             if known is not None:
                 yield known._replace(path=path)
@@ -62,7 +62,7 @@ class SeenVerdicts:
         for verdict in scanner.scan_all(_in_time(fresh, until)):
             key = fresh.pop(verdict.path, None)
             # What changed while it was looked at has another key by now, and is not remembered.
-            if key is not None and key == _key(verdict.path, told) and not _may_pass(verdict):
+            if key is not None and key == file_key(verdict.path, told) and not _may_pass(verdict):
                 self._remember(key, verdict)
             yield verdict
         for path in fresh:
@@ -94,7 +94,7 @@ class SeenVerdicts:
                 self._data.execute("insert or replace into seen values (?, ?, ?)", row)
 
 
-def _key(path: str, told: str) -> str | None:
+def file_key(path: str, told: str) -> str | None:
     """Return by what a file is known; None: it is none, or so young that a change would not show."""
     try:
         about = os.stat(path)

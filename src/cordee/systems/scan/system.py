@@ -10,4 +10,5 @@ SYSTEM = System(
     always=True,
     examine="cordee.systems.scan.examine:ScanExamination",
     keep="cordee.systems.scan.examine:keep_scan",
+    arrivals="cordee.systems.scan.images.arrivals:image_findings",
 )

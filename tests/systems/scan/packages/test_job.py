@@ -89,3 +89,26 @@ def test_what_the_project_asks_for_is_told_and_stops_only_where_a_site_wants_it(
     (check.folder / "requirements.txt").write_text("numpy\n")
     assert check(site) == {}
     assert os.listdir(check.folder)
+
+
+def test_the_pytorch_of_an_image_and_what_is_bad_in_it_are_told_as_well(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root, folder = tmp_path / "root", tmp_path / "job"
+    site = root / "usr" / "lib" / "python3" / "dist-packages"
+    (site / "torch").mkdir(parents=True)
+    (root / "etc").mkdir()
+    (root / "etc" / "os-release").write_text("ID=debian\n")
+    (site / "torch" / "version.py").write_text(
+        "__version__ = '2.4.0+cpu'\ncuda: Optional[str] = None\nhip: Optional[str] = None\n"
+    )
+    (site / "x.pth").write_text("import somebody\n")
+    folder.mkdir()
+    (folder / "train.py").touch()
+    (folder / "env.toml").write_text(f'image = "{root}"\n')
+    text = 'name = "made"\nrun = "python train.py"\nenvironment = "./env.toml"\n[need]\ngpus_per_node = 1\n'
+    (folder / "cordee.toml").write_text(text)
+    result = made_files.cordee("check", folder, "--json", "--runs", tmp_path / "runs")
+    found = {
+        one["rule"]: one["file"] for one in json.loads(result.output)["findings"] if one["rule"].startswith("scan")
+    }
+    assert found == {"scan-package-torch-cpu": str(root), "scan-package-pth": str(root)}

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cordee.core.errors import EXIT_BAD, EXIT_DONE
+from cordee.core.errors import EXIT_BAD
 from cordee.core.terminal.output import print_json
-from cordee.job.terminal.options import json_option
+from cordee.job.terminal.options import cluster_name, json_option
+from cordee.systems.environments.cli.arrivals import arrival_code, arrival_findings, show_findings
 
 if TYPE_CHECKING:
     from cordee.systems.environments.venv_image.packing import PackedVenv
@@ -59,9 +60,14 @@ def command(
     )
     if not no_verify:
         packed = verified(packed)
-    print_json(_document(packed, compression)) if as_json else _show(packed)
+    findings = arrival_findings(str(packed.file), cluster_name(None))
+    if as_json:
+        print_json({**_document(packed, compression), "findings": findings})
+    else:
+        show_findings(findings)
+        _show(packed)
     failed = packed.verified is not None and packed.verified.failed
-    raise click.exceptions.Exit(EXIT_BAD if failed else EXIT_DONE)
+    raise click.exceptions.Exit(EXIT_BAD if failed else arrival_code(findings))
 
 
 def _document(packed: PackedVenv, compression: str) -> dict[str, Any]:

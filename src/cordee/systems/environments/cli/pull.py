@@ -8,7 +8,8 @@ import click
 
 from cordee.core.errors import UsageError
 from cordee.core.terminal.output import print_json
-from cordee.job.terminal.options import json_option
+from cordee.job.terminal.options import cluster_name, json_option
+from cordee.systems.environments.cli.arrivals import arrival_code, arrival_findings, show_findings
 from cordee.systems.environments.cli.store import open_store, say, store_options
 
 if TYPE_CHECKING:
@@ -36,16 +37,19 @@ def command(images: tuple[str, ...], store: str | None, cluster: str | None, as_
     """
     kept = open_store(store, cluster)
     pulled = [_pull(kept, _image_of(image, cluster)) for image in images]
+    for each in pulled:
+        each["findings"] = arrival_findings(each.pop("looked_at"), cluster_name(cluster)) if each["fetched"] else []
     if as_json:
         print_json({"schema": PULL_SCHEMA, "store": str(kept.folder), "pulled": pulled})
-        return
-    for each in pulled:
-        click.echo(f"{each['reference']}  {each['digest']}  {_change(each)}")
+    else:
+        for each in pulled:
+            click.echo(f"{each['reference']}  {each['digest']}  {_change(each)}")
+            show_findings(each["findings"])
+    raise click.exceptions.Exit(arrival_code(one for each in pulled for one in each["findings"]))
 
 
 def _image_of(given: str, cluster: str | None) -> str:
     """Return the image that is meant: that of an EDF when one is given."""
-    from cordee.job.terminal.options import cluster_name
     from cordee.systems.environments.prepare import resolve_here, site_of
 
     if not given.endswith(".toml"):
@@ -79,6 +83,8 @@ def _pull(store: ImageStore, image: str) -> dict[str, Any]:
         "before": before.digest if before else None,
         "changed": before is not None and before.digest != kept.digest,
         "fetched": kept.digest not in known,
+        # An archive still has what later layers delete.
+        "looked_at": str(kept.path) if isinstance(source, RegistryReference) else source.path,
         "path": str(kept.path),
         "size_bytes": kept.size_bytes,
     }

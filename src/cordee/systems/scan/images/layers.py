@@ -32,6 +32,7 @@ _MOST_ENTRIES = 20_000_000
 _TEXTS_BYTES = 512 << 20
 _OLD_S, _DAY_S = 365 * 86_400.0, 86_400.0
 _MOST_FAULTS = 20
+_ARCHITECTURES = ("amd64", "arm64")
 
 
 class LayerLook:
@@ -135,9 +136,22 @@ def look_at_layers(source: ImageSource, finder: ImageFinder, tag: str | None) ->
     Raises:
         ImageError: there is none, or several.
     """
-    image = image_in(source, tag=tag)
+    image = _for_any_machine(source, tag)
     look_at_configuration(image.document, finder, time.time())
     LayerLook(image, finder).look()
+
+
+def _for_any_machine(source: ImageSource, tag: str | None) -> OciImage:
+    """Return the image for this machine, else the one that there is: login nodes look at what compute nodes will run."""
+    try:
+        return image_in(source, tag=tag)
+    except ImageError as error:
+        for architecture in _ARCHITECTURES:
+            try:
+                return image_in(source, tag=tag, architecture=architecture)
+            except ImageError:
+                continue
+        raise error
 
 
 def look_at_configuration(document: dict[str, Any], finder: ImageFinder, now_s: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
@@ -11,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cordee.machine.foreign_files import regular
+from cordee.core.errors import CordeeError
+from cordee.machine.foreign_files import read_json, regular
 from cordee.machine.images.oci import is_layout
 from cordee.machine.processes.module_command import module_argv
+from cordee.runs.folder import write_atomically
 from cordee.systems.scan.images.found import ImageFacts, facts_of
 from cordee.systems.scan.node.verdict import Sight
+from cordee.systems.scan.seen import file_key
 
 _WORKER = "cordee.systems.scan.images.worker"
 _LEAST_S, _BYTES_PER_S = 120.0, 20 << 20
@@ -64,13 +68,29 @@ def image_form(path: str) -> str | None:
 
 
 def look_into(path: str, form: str, tag: str | None = None) -> ImageLook:
-    """Return what is in an image; what cannot be read of it is a sight.
+    """Return what is in an image; what cannot be read of it is a sight. What was seen of a file is kept in the person's cache.
 
     Args:
         path: of the image.
         form: as `image_form` says.
         tag: which one, where an archive holds several.
     """
+    key = file_key(path, f"image {tag}") if form in ("squashfs", "archive") else None
+    kept = _cache() / f"image-{hashlib.sha256(key.encode()).hexdigest()[:32]}.json" if key else None
+    if kept is not None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            answer = read_json(kept)
+            return ImageLook(form, bool(answer["confined"]), facts_of(answer))
+    look, said = _looked(path, form, tag)
+    if said is not None and kept is not None and key == file_key(path, f"image {tag}"):
+        with contextlib.suppress(OSError, CordeeError):
+            kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_atomically(kept, said, durable=False)
+    return look
+
+
+def _looked(path: str, form: str, tag: str | None) -> tuple[ImageLook, bytes | None]:
+    """Return what a process has found, and its answer; None: it gave none, and may the next time."""
     with contextlib.ExitStack() as opened:
         try:
             descriptors = {name: opened.enter_context(_held(file)) for name, file in _files(path, form)}
@@ -94,7 +114,7 @@ def look_into(path: str, form: str, tag: str | None = None) -> ImageLook:
             process.wait()
     try:
         answer = json.loads(said)
-        return ImageLook(form, bool(answer["confined"]), facts_of(answer))
+        return ImageLook(form, bool(answer["confined"]), facts_of(answer)), said
     except (ValueError, KeyError, TypeError, RecursionError):
         return _failed(
             form, "file-scanner-died", f"the process that looked into it has died of it ({process.returncode})"
@@ -128,8 +148,12 @@ def _held(file: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _failed(form: str, rule: str, text: str) -> ImageLook:
-    return ImageLook(form, False, ImageFacts((), (Sight(rule, "unknown", text),)))
+def _failed(form: str, rule: str, text: str) -> tuple[ImageLook, None]:
+    return ImageLook(form, False, ImageFacts((), (Sight(rule, "unknown", text),))), None
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cordee" / "scan" / "images"
 
 
 def _is_own_root(path: str) -> bool:

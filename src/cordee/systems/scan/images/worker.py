@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from cordee.core.errors import CordeeError
+from cordee.machine.images.oci import this_architecture
 from cordee.machine.images.sources import ArchiveSource, ImageSource
+from cordee.machine.images.zstd import libzstd
 from cordee.machine.squashfs.reader import SquashfsFault, SquashfsReader
 from cordee.systems.scan.images.found import ImageFinder, facts_document, is_wanted
 from cordee.systems.scan.images.layers import look_at_layers
@@ -25,11 +27,11 @@ _TEXTS_BYTES = 512 << 20
 
 
 class DescriptorFile(io.RawIOBase):
-    """A file by a descriptor that others use as well: it has a position of its own."""
+    """A file by a descriptor that others use as well: it has a position of its own, and asks the kernel for nothing but its bytes."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, size: int) -> None:
         super().__init__()
-        self._descriptor, self._at = descriptor, 0
+        self._descriptor, self._size, self._at = descriptor, size, 0
 
     def readable(self) -> bool:
         return True
@@ -44,7 +46,7 @@ class DescriptorFile(io.RawIOBase):
         return len(data)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}.get(whence, os.fstat(self._descriptor).st_size)
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}.get(whence, self._size)
         self._at = max(0, base + offset)
         return self._at
 
@@ -56,11 +58,12 @@ class OpenedSource:
     """The files of an OCI layout, open already."""
 
     def __init__(self, given: str, descriptors: dict[str, int]) -> None:
-        self.given, self._descriptors = given, descriptors
+        self.given = given
+        self._files = {name: (one, os.fstat(one).st_size) for name, one in descriptors.items()}
 
     def open(self, name: str) -> tuple[BinaryIO, int]:
-        descriptor = self._descriptors[name]
-        return cast(BinaryIO, DescriptorFile(descriptor)), os.fstat(descriptor).st_size
+        descriptor, size = self._files[name]
+        return cast(BinaryIO, DescriptorFile(descriptor, size)), size
 
 
 def main() -> int:
@@ -69,6 +72,8 @@ def main() -> int:
     given, form, descriptors = str(order["given"]), str(order["form"]), dict(order["descriptors"])
     for name in ("utf-8-sig", "latin1", "utf-16", "idna"):
         "".encode(name)  # nothing can be imported once the process is confined
+    libzstd()
+    this_architecture()
     limit(MEMORY_BYTES)
     finder = ImageFinder(given)
     confined = False
@@ -80,12 +85,11 @@ def main() -> int:
         elif form == "folder":
             look_at_root(given, finder)
         else:
+            opened = OpenedSource(given, descriptors)
             confined = confine()
-            source: ImageSource
+            source: ImageSource = opened
             if form == "archive":
-                source = ArchiveSource(Path(given), lambda: cast(BinaryIO, DescriptorFile(descriptors[""])))
-            else:
-                source = OpenedSource(given, descriptors)
+                source = ArchiveSource(Path(given), lambda: opened.open("")[0])
             look_at_layers(source, finder, order["tag"])
     except SquashfsFault as fault:
         finder.saw("image-unreadable", "unknown", f"it cannot be read to its end: {fault}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,8 @@ from cordee.core.findings import Finding
 from cordee.core.words import counted
 from cordee.job.load import LoadedJob
 from cordee.job.plan.model import Plan
+from cordee.systems.scan.images.rules import IMAGE_RULES
+from cordee.systems.scan.images.scan import image_form, look_into
 from cordee.systems.scan.node.verdict import FileVerdict, Sight, worst
 from cordee.systems.scan.packages.installed import InstalledEnvironment, environment_at, installed_packages
 from cordee.systems.scan.packages.judge import PackageJudge
@@ -23,6 +25,7 @@ from cordee.systems.scan.packages.startup import startup_sights
 from cordee.systems.scan.policy import ScanPolicy
 
 _VERSION_BYTES = 1 << 16
+_RULES = {**PACKAGE_RULES, **IMAGE_RULES}
 _ACTIVATED = re.compile(r"(?:^|[;&\s])(?:source|\.)\s+[\"']?(?P<path>[^\s\"';&]+)/bin/activate\b")
 _SAID = re.compile(r"^(?P<key>__version__|cuda|hip)\b[^=\n]*=\s*(?:'(?P<value>[^']*)'|(?P<none>None))", re.MULTILINE)
 # The oldest driver of each CUDA: any driver from there on runs all builds of that major version (CUDA's release notes, table 2).
@@ -43,15 +46,12 @@ class TorchBuild(NamedTuple):
     rocm: bool
 
 
-def torch_build(environment: InstalledEnvironment) -> TorchBuild | None:
-    """Return what the PyTorch of an environment was built for, by its `version.py`; None: there is none, or it does not say."""
-    for site in environment.sites:
-        text = environment.folder.read(f"{site}/torch/version.py".lstrip("/"), _VERSION_BYTES)
-        if text is not None:
-            said = {one["key"]: one["value"] for one in _SAID.finditer(text.decode("utf-8", "replace"))}
-            if "__version__" in said and "cuda" in said:
-                return TorchBuild(said["__version__"] or "", said["cuda"] or "", bool(said.get("hip")))
-    return None
+def torch_build(text: str) -> TorchBuild | None:
+    """Return what a PyTorch was built for, by its `version.py`; None: it does not say."""
+    said = {one["key"]: one["value"] for one in _SAID.finditer(text)}
+    if "__version__" not in said or "cuda" not in said:
+        return None
+    return TorchBuild(said["__version__"] or "", said["cuda"] or "", bool(said.get("hip")))
 
 
 def torch_sights(build: TorchBuild, gpu_driver: str | None) -> Iterator[Sight]:
@@ -96,17 +96,17 @@ def job_findings(loaded: LoadedJob, plan: Plan, policy: ScanPolicy) -> Iterator[
     except CordeeError as error:
         yield Finding(error.text, "warn", "scan-packages", given=error.given, next=error.next)
         return
-    environment = environment_of(plan) if plan.step.environment is None else None
+    driver, inside = loaded.cluster.scan.gpu_driver, list(_images(plan))
+    environment = environment_of(plan) if not inside else None
     if environment is not None:
-        yield from _of_environment(
-            environment_verdict(environment, plan, loaded.cluster.scan.gpu_driver, judge), policy
-        )
+        yield from _of_environment(environment_verdict(environment, plan, driver, judge), policy)
+    yield from _of_images(inside, plan, driver, judge, policy)
     for name in sorted(os.listdir(loaded.folder)):
         path = str(loaded.folder / name)
         if os.path.isfile(path):
             judge.file(path)
     for verdict in judge.result().verdicts:
-        for sight in verdict.sights:
+        for sight in verdict.sights if verdict.path not in inside else ():
             if sight.severity != "warn" and not sight.rule.startswith("advisories"):
                 yield _finding(verdict.path, sight, "error" if policy.word == "block" else "warn")
 
@@ -119,11 +119,41 @@ def environment_verdict(
         *startup_sights(environment, judge.known),
         *judge.installed(installed_packages(environment, metadata=False)),
     ]
-    build = torch_build(environment) if plan.step.request.gpus_per_node else None
-    sights += torch_sights(build, gpu_driver) if build else ()
+    for site in environment.sites if plan.step.request.gpus_per_node else ():
+        text = environment.folder.read(f"{site}/torch/version.py".lstrip("/"), _VERSION_BYTES)
+        build = torch_build(text.decode("utf-8", "replace")) if text is not None else None
+        sights += torch_sights(build, gpu_driver) if build else ()
     return FileVerdict(
         environment.path, worst(sight.severity for sight in sights), ("environment",), tuple(dict.fromkeys(sights))
     )
+
+
+def _images(plan: Plan) -> Iterator[str]:
+    """Yield the images that a job runs in, those that are mounted over others first: packed environments, then the root."""
+    document = plan.step.environment.document if plan.step.environment is not None else {}
+    for mount in document.get("mounts") or ():
+        if "sqsh" in mount["flags"]:
+            yield mount["source"]
+    root = document.get("root") or {}
+    if root.get("kind") in ("squashfs", "folder"):
+        yield root["path"]
+
+
+def _of_images(
+    paths: Iterable[str], plan: Plan, gpu_driver: str | None, judge: PackageJudge, policy: ScanPolicy
+) -> Iterator[Finding]:
+    is_told = not plan.step.request.gpus_per_node
+    for path in paths:
+        form = image_form(path)
+        if form is None:
+            continue
+        look = look_into(path, form)
+        sights = list(judge.found(path, ("image", form), look.facts.packages, look.facts.sights).sights)
+        build = torch_build(look.facts.torch)
+        if build is not None and not is_told:
+            is_told = True
+            sights += torch_sights(build, gpu_driver)
+        yield from _of_environment(FileVerdict(path, worst(one.severity for one in sights), (), tuple(sights)), policy)
 
 
 def _of_environment(verdict: FileVerdict, policy: ScanPolicy) -> Iterator[Finding]:

@@ -72,7 +72,7 @@ def asked_file(path: str, known: KnownNames) -> ProjectFile | None:
         known: names.
     """
     name = os.path.basename(path)
-    if not name.endswith(_ENDS):
+    if not name.endswith(_ENDS) or os.path.dirname(path).endswith((".egg-info", ".dist-info")):
         return None
     try:
         text = read_regular(path, limit_bytes=_LIMIT_BYTES).decode("utf-8-sig")
@@ -105,14 +105,14 @@ def _by_content(path: str, name: str, text: str, known: KnownNames) -> ProjectFi
 
 
 def _of_requirements(path: str, text: str, known: KnownNames) -> ProjectFile:
-    read = read_requirements(text)
+    name, read = os.path.basename(path), read_requirements(text)
     hashed = bool(read.asked) and all(one.hashes for one in read.asked)
     sights = [
         *index_sights(read.settings, hashed=hashed),
         *_name_sights([(one.name, f"line {one.line}") for one in read.asked], known),
         *_internal_sights(read.asked, read.settings, known),
         *_url_sights((one.name, one.url, one.is_fixed, f"line {one.line}") for one in read.asked if one.url),
-        *_hash_sights(read.asked),
+        *(_hash_sights(read.asked) if not name.startswith("constraint") else ()),  # these ask for nothing
     ]
     for number, line in read.unreadable[:_SHOWN]:
         sights.append(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from cordee.systems.scan.files import Tree, is_environment
+from cordee.systems.scan.files import Tree
 from cordee.systems.scan.images.scan import image_form, look_into
 from cordee.systems.scan.node.verdict import FileVerdict
 from cordee.systems.scan.packages.judge import PackageJudge, PackageScan
@@ -26,8 +24,7 @@ def scan_packages(tree: Tree, cluster: str, advisories: str | None = None) -> Pa
     for file in tree.files:
         judge.file(file)
     for folder in tree.left_out:
-        if is_environment(Path(folder)):
-            judge.environment(folder)
+        judge.environment(folder)
     for image in tree.images:
         judge_image(image, judge)
     return judge.result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cordee.core.errors import UsageError
 from cordee.job.cluster import read_tables
 from cordee.job.profile import ScanSite
 from cordee.systems.scan.packages.advisories import AdvisorySnapshot
@@ -11,15 +10,13 @@ from cordee.systems.scan.packages.names import known_names
 
 
 def site_of(cluster: str) -> ScanSite:
-    """Return what the profile of a cluster says; nothing where there is no such profile.
+    """Return what the profile of a cluster says.
 
     Raises:
+        UsageError: no cluster has this name.
         DocumentError: the profile is wrong there.
     """
-    try:
-        return read_tables(cluster, ("scan",)).scan
-    except UsageError:
-        return ScanSite()
+    return read_tables(cluster, ("scan",)).scan
 
 
 def judge_of(site: ScanSite, advisories: str | None = None) -> PackageJudge:

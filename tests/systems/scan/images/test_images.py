@@ -1,0 +1,307 @@
+"""Images of each form: their packages, rights, keys and age, and what hostile ones come to."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import struct
+import subprocess
+import tarfile
+
+import pytest
+
+from cordee.machine.squashfs.reader import SquashfsFault, SquashfsReader
+from cordee.systems.scan.images.found import ImageFinder
+from cordee.systems.scan.images.layers import look_at_configuration
+from cordee.systems.scan.images.system_packages import ecosystem_of
+from cordee.testing.oci import LayerEntry, OciLayout, docker_archive, folder, link, tar_of
+
+from .. import made_files
+
+KEY = "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"
+OS = b'ID=debian\nVERSION_ID="12"\n'
+STATUS = b"""Package: libssl3
+Status: install ok installed
+Architecture: amd64
+Source: openssl
+Version: 3.0.14-1
+
+Package: gone
+Status: deinstall ok config-files
+Version: 1
+
+Package: bash
+Status: install ok installed
+Version: 5.2-1
+"""
+METADATA = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.4.0\n\nbody\n"
+SITE = "usr/lib/python3/dist-packages"
+CAPABILITY = {"pax_headers": {"SCHILY.xattr.security.capability": "\1\0\0\2\0 \0\0\0\0\0\0\0\0\0\0\0\0\0\0"}}
+FILES = {
+    "etc/os-release": OS,
+    "var/lib/dpkg/status": STATUS,
+    f"{SITE}/torch-2.4.0.dist-info/METADATA": METADATA,
+    f"{SITE}/bad.pth": b"import os; os.system('x')\n",
+    "root/.netrc": f"password {KEY}\n".encode(),
+    "usr/bin/su": b"x",
+    "opt/bash": b"x",
+    "usr/share/doc/example.txt": f"token {KEY}\n".encode(),
+}
+
+
+def entries(files, rights=()):
+    modes = {"usr/bin/su": 0o4755, "opt/bash": 0o4755}
+    return [LayerEntry(name, data, mode=modes.get(name, 0o644)) for name, data in files.items()]
+
+
+def root_of(tmp_path):
+    root = tmp_path / "root"
+    for name, data in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    for name in ("usr/bin/su", "opt/bash"):
+        (root / name).chmod(0o4755)
+    return root
+
+
+def scan(path, *more):
+    result = made_files.cordee("scan", path, "--json", *more)
+    document = json.loads(result.output)
+    return document, {(one["rule"], one["severity"]) for one in document["findings"]}
+
+
+def squashed(root, tmp_path, compression="zstd"):
+    image = tmp_path / f"{compression}.sqsh"
+    subprocess.run(
+        ["mksquashfs", root, image, "-comp", compression, "-quiet", "-no-progress", "-noappend"],
+        check=True,
+        capture_output=True,
+    )
+    return image
+
+
+EXPECTED = {
+    ("package-pth", "block"), ("image-secret-layer", "block"), ("image-setuid", "warn"), ("image-setuid-odd", "unknown"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["folder", "squashfs", "layout", "archive", "docker"])
+def test_an_image_of_each_form_is_looked_into(tmp_path, form):
+    root = root_of(tmp_path)
+    layers = [entries(FILES)]
+    if form == "folder":
+        place = root
+    elif form == "squashfs":
+        place = squashed(root, tmp_path)
+    else:
+        layout = OciLayout(tmp_path / "layout")
+        layout.add(layers, config={"User": "me"})
+        place = layout.folder
+        if form == "archive":
+            place = layout.archive(tmp_path / "image.tar")
+        if form == "docker":
+            place = docker_archive(tmp_path / "image.tar", layers, config={"User": "me"})
+    document, found = scan(place, "--sbom", tmp_path / "bom.json")
+    assert found == EXPECTED
+    assert {(one["name"], one["version"], one["kind"]) for one in document["packages"]} == {
+        ("libssl3", "3.0.14-1", "deb"), ("bash", "5.2-1", "deb"), ("torch", "2.4.0", "pypi"),
+    }  # fmt: skip
+    urls = {one["purl"] for one in json.loads((tmp_path / "bom.json").read_text())["components"]}
+    assert "pkg:deb/debian/libssl3@3.0.14-1?arch=amd64&upstream=openssl" in urls
+    assert KEY not in json.dumps(document)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "xz", "lz4", "lzma"])
+def test_squashfs_of_every_compression_is_read(tmp_path, compression):
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "empty").touch()
+    contents = {f"a/{n}": os.urandom(1000 * n) + bytes(200_000) + b"end" for n in range(4)} | {"b": b"small"}
+    for name, data in contents.items():
+        (tmp_path / "root" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "root" / name).write_bytes(data)
+    (tmp_path / "root" / "link").symlink_to("b")
+    image = squashed(tmp_path / "root", tmp_path, compression)
+    with open(image, "rb") as file:
+        reader = SquashfsReader(file.fileno())
+        nodes = {node.path: node for node in reader.walk()}
+        assert {name: reader.read(nodes[name], 1 << 30) for name in contents} == contents
+        assert reader.read(nodes["a/3"], 10) == contents["a/3"][:10]
+        assert (nodes["link"].kind, reader.read(nodes["empty"], 10)) == ("link", b"")
+
+
+def test_capabilities_are_seen_in_layers_and_in_squashfs(tmp_path):
+    layout = OciLayout(tmp_path / "layout")
+    layout.add([[LayerEntry("usr/bin/ping", b"x", mode=0o755, more=CAPABILITY)]], config={"User": "me"})
+    assert scan(layout.folder)[1] == {("image-capability", "warn")}
+    if os.getuid() == 0:
+        (tmp_path / "root" / "usr").mkdir(parents=True)
+        (tmp_path / "root" / "usr" / "ping").touch()
+        os.setxattr(
+            tmp_path / "root" / "usr" / "ping",
+            "security.capability",
+            bytes.fromhex("0100000200200000000000000000000000000000"),
+        )
+        assert scan(squashed(tmp_path / "root", tmp_path))[1] == {("image-capability", "warn")}
+
+
+def test_what_a_later_layer_deletes_is_no_longer_installed_and_its_keys_are_still_there(tmp_path):
+    layout = OciLayout(tmp_path / "layout")
+    layers = [
+        entries({"etc/os-release": OS, "app/.env": f"HF_TOKEN={KEY}\n".encode(), "x-packages/site-packages/a-1.dist-info/METADATA": b"Name: a\nVersion: 1\n\n"}),
+        [LayerEntry("app/.wh..env"), LayerEntry("x-packages/.wh.site-packages"), *entries({"var/lib/dpkg/status": STATUS})],
+        entries({"var/lib/dpkg/status": STATUS.replace(b"5.2-1", b"5.2-9")}),
+    ]  # fmt: skip
+    layout.add(layers, config={"User": "me"}, compression="zstd")
+    document, found = scan(layout.folder)
+    assert {(one["name"], one["version"]) for one in document["packages"]} == {
+        ("libssl3", "3.0.14-1"),
+        ("bash", "5.2-9"),
+    }
+    assert found == {("image-secret-layer", "block")}
+    assert "in layer 1: a later one replaces or deletes the file" in document["findings"][0]["text"]
+
+
+def test_what_an_image_says_of_itself_is_looked_at(tmp_path):
+    layout = OciLayout(tmp_path / "layout")
+    layout.add([entries({"a": b"x"})], config={"Env": ["PATH=/bin", f"HF_TOKEN={KEY}"], "Labels": {"a": "b"}})
+    assert scan(layout.folder)[1] == {("image-root", "warn"), ("image-secret-config", "block")}
+    finder = ImageFinder("x")
+    document = {
+        "created": "2020-01-01T00:00:00Z",
+        "config": {"User": "1000:1000"},
+        "history": [{"created_by": f"ARG T={KEY}"}, 7],
+    }
+    look_at_configuration(document, finder, 1.7e9)
+    look_at_configuration(
+        {"created": "2999-01-01T00:00:00.123456789Z", "config": {"User": "root", "Env": 7, "Labels": 7}}, finder, 1.7e9
+    )
+    look_at_configuration({"created": 7, "config": 7}, finder, 1.7e9)
+    assert [(one.rule, one.severity) for one in finder.facts().sights] == [
+        ("image-old", "warn"), ("image-secret-config", "block"), ("image-root", "warn"), ("image-date", "unknown"),
+    ]  # fmt: skip
+
+
+def rpm_header(name, version, release, epoch=None):
+    words = {1000: name, 1001: version, 1002: release, 1022: "x86_64", 1044: f"src-{version}-{release}.src.rpm"}
+    data, entries_ = b"", []
+    for tag, text in words.items():
+        entries_.append(struct.pack(">4I", tag, 6, len(data), 1))
+        data += text.encode() + b"\0"
+    if epoch is not None:
+        data += bytes(-len(data) % 4)
+        entries_.append(struct.pack(">4I", 1003, 4, len(data), 1))
+        data += struct.pack(">I", epoch)
+    return struct.pack(">II", len(entries_), len(data)) + b"".join(entries_) + data
+
+
+def test_packages_of_rpm_and_apk_are_read_from_their_databases(tmp_path):
+    data = sqlite3.connect(tmp_path / "rpmdb.sqlite")
+    data.execute("pragma journal_mode = wal")
+    data.execute("create table Packages (hnum integer primary key, blob blob)")
+    data.executemany(
+        "insert into Packages (blob) values (?)",
+        [(rpm_header("glibc", "2.34", "60.el9"),), (rpm_header("perl", "5.32", "1", 4),)],
+    )
+    data.commit()
+    data.close()
+    root = tmp_path / "rocky"
+    for name, content in {
+        "etc/os-release": b'ID="rocky"\nVERSION_ID="9.3"\n',
+        "var/lib/rpm/rpmdb.sqlite": (tmp_path / "rpmdb.sqlite").read_bytes(),
+        "lib/apk/db/installed": b"P:musl\nV:1.2.5-r0\no:musl\nL:MIT\n\nP:libcrypto3\nV:3.3.1-r0\no:openssl\n",
+        "usr/x": b"",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    document, found = scan(root)
+    assert found == set()
+    assert {(one["name"], one["version"]) for one in document["packages"]} == {
+        ("glibc", "2.34-60.el9"), ("perl", "4:5.32-1"), ("musl", "1.2.5-r0"), ("libcrypto3", "3.3.1-r0"),
+    }  # fmt: skip
+    for broken in (b"SQLite format 3\0" + bytes(4000), b"\0" * 4096, (tmp_path / "rpmdb.sqlite").read_bytes()[:5000]):
+        (root / "var/lib/rpm/rpmdb.sqlite").write_bytes(broken)
+        assert scan(root)[1] == {("image-unreadable", "unknown")}
+
+
+@pytest.mark.parametrize(
+    ("system", "ecosystem"),
+    [
+        ({"ID": "ubuntu", "VERSION_ID": "22.04"}, "Ubuntu:22.04:LTS"), ({"ID": "ubuntu", "VERSION_ID": "23.10"}, "Ubuntu:23.10"),
+        ({"ID": "alpine", "VERSION_ID": "3.19.1"}, "Alpine:v3.19"), ({"ID": "rocky", "VERSION_ID": "9.3"}, "Rocky Linux:9"), ({}, ""),
+    ],
+)  # fmt: skip
+def test_systems_have_the_names_that_advisories_give_them(system, ecosystem):
+    assert ecosystem_of(system) == ecosystem
+
+
+def test_advisories_of_a_distribution_are_about_its_packages(tmp_path):
+    from ..packages import made_packages
+
+    record = made_packages.record("DEBIAN-CVE-1", "openssl", [{"introduced": "0"}, {"fixed": "3.0.15-1"}], "Debian:12")
+    place = made_packages.snapshot(tmp_path / "all.zip", record)
+    document, found = scan(root_of(tmp_path), "--advisories", place)
+    assert ("package-advisory", "warn") in found
+    assert any(
+        "libssl3 3.0.14-1 has 1 known vulnerability: DEBIAN-CVE-1; fixed in 3.0.15-1" in one["text"]
+        for one in document["findings"]
+    )
+    assert any("no advisories for PyPI" in note for note in document["notes"])
+
+
+def hostile(tmp_path):
+    """Yield images that nobody should make."""
+    deep = [folder("/".join(["a"] * depth)) for depth in range(1, 600)]
+    sparse = LayerEntry(
+        "etc/big.conf",
+        more={"pax_headers": {"GNU.sparse.major": "0", "GNU.sparse.size": str(1 << 50), "GNU.sparse.map": "0,0"}},
+    )
+    for number, layers in enumerate(
+        [
+            [entries({"../../etc/passwd": b"x"})],
+            [[link("a", "b"), link("b", "a"), LayerEntry("a/x", b"x")]],
+            [[link("etc", "../../../../etc"), LayerEntry("etc/passwd", b"x")]],
+            [deep],
+            [[sparse]],
+            [[LayerEntry("dev/sda", kind=tarfile.BLKTYPE), LayerEntry("fifo", kind=tarfile.FIFOTYPE)]],
+            [tar_of(entries({"a": b"x" * 2000}))[:1200]],
+            [b"this is no archive" * 100],
+        ]
+    ):
+        layout = OciLayout(tmp_path / f"hostile{number}")
+        layout.add(layers, config={"User": "me"})
+        yield layout.folder
+    broken = OciLayout(tmp_path / "broken")
+    broken.add([entries({"a": b"x"})])
+    for blob in (broken.folder / "blobs" / "sha256").iterdir():
+        blob.write_bytes(blob.read_bytes()[:-3])
+    yield broken.folder
+    shutil.copytree(broken.folder, tmp_path / "fifo")
+    for blob in (tmp_path / "fifo" / "blobs" / "sha256").iterdir():
+        blob.unlink()
+        os.mkfifo(blob)
+    yield tmp_path / "fifo"
+
+
+def test_hostile_images_hurt_nobody_and_are_not_clean(tmp_path):
+    verdicts = [scan(place)[0]["verdict"] for place in hostile(tmp_path)]
+    assert verdicts == [*["block"] * 3, *["clean"] * 3, *["unknown"] * 4]
+    assert not (tmp_path.parent / "etc").exists()
+
+
+def test_a_squashfs_that_is_damaged_anywhere_is_a_fault_and_nothing_worse(tmp_path):
+    whole = squashed(root_of(tmp_path), tmp_path).read_bytes()
+    place = tmp_path / "bad.sqsh"
+    for at in range(4, len(whole), max(1, len(whole) // 60)):
+        place.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        with open(place, "rb") as file:
+            try:
+                reader = SquashfsReader(file.fileno())
+                for node in reader.walk():
+                    reader.read(node, 1 << 20)
+                    reader.attributes(node)
+            except SquashfsFault:
+                pass
+    place.write_bytes(whole[:300])
+    assert scan(place)[1] == {("image-unreadable", "unknown")}
