@@ -217,6 +217,8 @@ class ScanSite(Document):
     """The least that is done about poisoned files; no job and no person can ask for less."""
     allow: Lines = ()
     """Names that pickles may look up on the cluster, as `module.name` or `module.*`."""
+    keys: Lines = ()
+    """Files with public keys or certificates (PEM): who has signed a model (`model.sig`) is checked by them."""
 
 
 class RulesSite(Document):

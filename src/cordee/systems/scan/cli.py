@@ -17,6 +17,13 @@ from cordee.job.terminal.options import json_option
     metavar="MODULE.NAME",
     help="A name in pickles that you know to be harmless; MODULE.* for all of it.",
 )
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="FILE",
+    help="A public key or certificates (PEM) that may have signed models (`model.sig`).",
+)
 @click.option("--no-secrets", is_flag=True, help="Do not look for keys in texts.")
 @click.option(
     "--convert",
@@ -36,6 +43,7 @@ from cordee.job.terminal.options import json_option
 def command(
     paths: tuple[str, ...],
     allow: tuple[str, ...],
+    keys: tuple[str, ...],
     no_secrets: bool,
     convert: str | None,
     history: bool,
@@ -56,7 +64,7 @@ def command(
       cordee scan --explain model-pickle-call
     """
     from cordee.core.draw.clean import clean
-    from cordee.systems.scan.files import scan_tree, tree_of, with_history
+    from cordee.systems.scan.files import scan_tree, tree_of, with_history, with_signatures
     from cordee.systems.scan.words import explained, lines
 
     if explain is not None:
@@ -71,6 +79,7 @@ def command(
         _moved(paths, as_json)
         return
     scan = scan_tree(tree_of(paths), allow, secrets=not no_secrets)
+    scan = with_signatures(scan, keys)
     if history:
         scan = with_history(scan, paths)
     if as_json:
