@@ -680,11 +680,34 @@ def _good_texts() -> Iterator[tuple[str, str, Callable[[Path], object]]]:
 TUNING = ("containers", "damaged")
 
 
+_SUFFIXES = (
+    (b"PK", ".pt"), (b"\x93NUMPY", ".npy"), (b"GGUF", ".gguf"), (b"\x1f\x8b", ".joblib"), (b"BZh", ".joblib"), (b"\xfd7z", ".joblib"), (b"\x89HDF", ".h5"),
+    (b"{", ".json"), (b"\x08\x01", ".pb"), (b"\x08\x08", ".onnx"), (b"<?xml", ".pmml"), (b"import os", ".pth"),
+)  # fmt: skip
+
+
+def _suffix(name: str, content: bytes) -> str:
+    """Return the usual one: some scanners go by it."""
+    for begin, suffix in (
+        (".keras", "keras"),
+        (".yaml", "yaml"),
+        (".yaml", "hydra"),
+        (".tar", "tar"),
+        (".npz", "npz"),
+        (".nemo", "nemo"),
+    ):
+        if name.startswith(suffix) and not name.endswith("json"):
+            return begin
+    return next((suffix for begin, suffix in _SUFFIXES if content.startswith(begin)), ".pkl")
+
+
 def write(folder: Path) -> list[dict[str, object]]:
     """Write all files below a folder, and return what is true of each; payloads write `folder/canary`."""
     canary, truth = folder / "canary", []
     for number, (family, name, content) in enumerate(bad_files(canary)):
-        path = folder / "bad" / family.replace(" ", "-") / f"{number:03}-{name.replace('/', '_')}"
+        path = (
+            folder / "bad" / family.replace(" ", "-") / f"{number:03}-{name.replace('.', '-')}{_suffix(name, content)}"
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         truth.append({"path": str(path), "bad": True, "family": family, "held_out": family not in TUNING})

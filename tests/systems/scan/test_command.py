@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
 import cordee
+from cordee.core.secret_forms import FORMS
+from cordee.systems.scan import words
 from cordee.systems.scan.rules import RULES
 
 from . import made_files as made
@@ -162,3 +169,52 @@ def test_what_holds_no_tensors_cannot_be_converted(tmp_path):
         assert result.exit_code != 0, name
         assert not (tmp_path / "out").exists()
         assert "cannot be taken out" in result.output
+
+
+def test_every_rule_that_can_be_seen_is_explained():
+    folder = Path(words.__file__).parent
+    named = {
+        rule
+        for path in folder.rglob("*.py")
+        for rule in re.findall(r'"((?:model|file|secret|signature)-[a-z0-9-]+)"', path.read_text())
+    }
+    named |= {f"secret-{kind}" for kind in FORMS}
+    assert named == RULES.keys()
+    for rule in RULES:
+        assert made.cordee("scan", "--explain", rule).output.count("\n") == 4
+
+
+def test_a_name_cannot_write_a_line_of_its_own(tmp_path):
+    (tmp_path / "a\nclean \x1b[2J.pkl").write_bytes(made.call("os", "system", b"x"))
+    output = made.cordee("scan", tmp_path).output
+    assert "\x1b" not in output
+    assert not [line for line in output.splitlines() if line.startswith("clean")]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_streams_behind_streams_and_faults_at_the_end_hide_nothing(tmp_path, pack):
+    poison = made.call("os", "system", b"x")
+    (tmp_path / "behind").write_bytes(pack(b"") + pack(poison) + b"\0" * 8)
+    (tmp_path / "cut").write_bytes(pack(poison + os.urandom(4000))[:-9])
+    (tmp_path / "good").write_bytes(pack(pickle.dumps([1])))
+    document = json.loads(made.cordee("scan", tmp_path, "--json").output)
+    verdicts = {os.path.basename(one["path"]): one["severity"] for one in document["findings"]}
+    assert verdicts.keys() == {"behind", "cut"}
+    assert verdicts["behind"] == "block"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("import os; os.system('x')\n./lib\n", "model-pth-code"),
+        ("import os; var = 'X'; os.environ.get(var) and __import__('_distutils_hack').add_shim();\n", None),
+        ("import subprocess; subprocess.run(['x'])\n\ndef f(x):\n    return x\n", None),
+        ('{"a": [{"_target_": "os.system"}]}', "model-config-target"),
+        ('{"a": [{"_target_": "torch.optim.AdamW"}]}', None),
+        ('<!DOCTYPE p [<!ENTITY x SYSTEM "file:///etc/passwd">]><p>&x;</p>', "model-xml-entity"),
+    ],
+)
+def test_texts_that_run_are_known_and_others_are_not(tmp_path, text, rule):
+    (tmp_path / "a").write_text(text)
+    document = json.loads(made.cordee("scan", tmp_path, "--json").output)
+    assert [one["rule"] for one in document["findings"]] == ([rule] if rule else [])

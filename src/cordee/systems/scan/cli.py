@@ -17,6 +17,13 @@ from cordee.job.terminal.options import cluster_name, json_option
     metavar="MODULE.NAME",
     help="A name in pickles that you know to be harmless; MODULE.* for all of it.",
 )
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="FILE",
+    help="A public key or certificates (PEM) that may have signed models (`model.sig`).",
+)
 @click.option("--no-secrets", is_flag=True, help="Do not look for keys in texts.")
 @click.option(
     "--convert",
@@ -44,6 +51,7 @@ from cordee.job.terminal.options import cluster_name, json_option
 def command(
     paths: tuple[str, ...],
     allow: tuple[str, ...],
+    keys: tuple[str, ...],
     no_secrets: bool,
     convert: str | None,
     only_packages: bool,
@@ -69,7 +77,7 @@ def command(
       cordee scan --explain model-pickle-call
     """
     from cordee.core.draw.clean import clean
-    from cordee.systems.scan.files import ScanResult, scan_tree, tree_of, with_history
+    from cordee.systems.scan.files import ScanResult, scan_tree, tree_of, with_history, with_signatures
     from cordee.systems.scan.packages.sbom import write_bill
     from cordee.systems.scan.packages.scan import scan_packages
     from cordee.systems.scan.words import explained, lines
@@ -88,7 +96,7 @@ def command(
     tree = tree_of(paths)
     packages = scan_packages(tree, cluster_name(cluster), advisories)
     scan = ScanResult(0, [], tree, True) if only_packages else scan_tree(tree, allow, secrets=not no_secrets)
-    scan = scan.with_packages(packages)
+    scan = with_signatures(scan.with_packages(packages), keys)
     if sbom is not None:
         write_bill(sbom, packages.packages, paths[0])
     if history:

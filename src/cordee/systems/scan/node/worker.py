@@ -37,6 +37,8 @@ def main() -> int:
     decompressors.load()
     limit(MEMORY_BYTES)
     confined = confine()
+    gc.disable()  # it would look through all that a pickle makes, again and again; after each file it does so once
+    gc.freeze()
     connection.send(json.dumps({"confined": confined}).encode())
     while True:
         order, ancillary, _, _ = connection.recvmsg(16, socket.CMSG_SPACE(4))
