@@ -34,6 +34,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.plan import read_plan
 
+LOST_S = 36_000.0  # agents say nothing of themselves here, however long this takes
 SILENT_S = 1e6
 SLOW_S = 0.05
 
@@ -255,7 +256,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nodes-") as scratch:
         folder = RunFolder.create(Path(scratch), RUN)
         folder.code.mkdir()
-        write_plan(folder, options.nodes, options.per_node, options.missing)
+        write_plan(folder, options.nodes, options.per_node, options.missing, LOST_S)
         client_journal(folder.journal).append("submitted", backend="local", nodes=options.nodes, ranks=0)
         rows = asyncio.run(lead(options, folder))
         events = len(read_journal(folder.journal))

@@ -53,7 +53,7 @@ CONNECTING = 24
 TICK_S = 0.05
 
 
-def write_plan(folder: RunFolder, agents: int, per_node: int, missing: int = 0) -> None:
+def write_plan(folder: RunFolder, agents: int, per_node: int, missing: int = 0, lost_s: float = 60.0) -> None:
     """Write the plan of a run with so many nodes and ranks; it can do without the agents that are `missing`."""
     layout = SimpleNamespace(nodes=agents, per_node=per_node, sizes={"tp": 1, "pp": 1})
     plan = made_plan(folder, "scale", cast(Any, SimpleNamespace(layout=layout))).document()
@@ -62,7 +62,7 @@ def write_plan(folder: RunFolder, agents: int, per_node: int, missing: int = 0) 
     step["request"]["min_nodes"] = agents - missing
     step["vet"]["deadline_s"] = 600.0
     plan["sampling"]["gpus"] = "none"
-    plan["timeouts"].update(lost_s=60.0, lease_s=48.0)
+    plan["timeouts"].update(lost_s=lost_s, lease_s=0.8 * lost_s)
     folder.plan.write_text(json.dumps(plan))
 
 

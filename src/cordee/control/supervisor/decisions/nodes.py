@@ -379,9 +379,10 @@ class Nodes:
         return self._lose_some(_AT_ONCE)
 
     def _not_come(self, event: NotCome) -> list[NodeCommand]:
+        reason = f"no agent connected within {event.waited_s:.0f} s"
         for node in self._all:
             if node.session is None:
-                self._is_lost(node, f"no agent connected within {event.waited_s:.0f} s", None)
+                self._is_lost(node, reason, None)
         return self._lose_some(_AT_ONCE)
 
     def _prepared(self, event: NodePrepared) -> list[NodeCommand]:
