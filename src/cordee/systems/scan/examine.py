@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cordee.core.draw.clean import one_line
 from cordee.core.findings import Finding
 from cordee.core.secrets import keys_in
 from cordee.core.words import counted
@@ -70,7 +71,7 @@ class ScanExamination(Examination):
 
 def _finding(verdict: FileVerdict, policy: ScanPolicy) -> Finding:
     sight = max(verdict.sights, key=lambda one: ("warn", "unknown", "block").index(one.severity))
-    where = f" ({sight.where})" if sight.where else ""
+    where = f" ({one_line(sight.where, 100)})" if sight.where else ""
     what = RULES[sight.rule].next if sight.rule in RULES else None
     return Finding(
         f"{sight.text}{where}",
