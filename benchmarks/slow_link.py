@@ -2,8 +2,9 @@
 
     python benchmarks/slow_link.py [--trials 3] [--rate 2mbit]
 
-Four network namespaces on one bridge are the nodes. Each sends to its neighbour of a ring, a burst every half second as an all-reduce
-does; one veth link is limited by a token bucket (tc tbf). In each namespace the agent's reader looks at connections every two seconds, and
+Eight network namespaces on one bridge are the nodes. Each sends to its neighbour of a ring, a burst every half second as an all-reduce
+does; one veth link is
+limited by a token bucket (tc tbf), which holds back what its node sends and its acknowledgements of what the node before it sends. In each namespace the agent's reader looks at connections every two seconds, and
 the detector hears its windows of ten seconds. Agents of a local run share one namespace, so that this is not a whole run.
 """
 
@@ -21,7 +22,7 @@ from contextlib import contextmanager
 from cordee.systems.explain.node.slow.links import LinkDetector
 from cordee.wire.messages import SlowLink
 
-NODES, WITHIN_S = 4, 120.0
+NODES, WITHIN_S = 8, 100.0
 NODE = """
 import json, socket, sys, threading, time
 from cordee.systems.explain.node.slow_links import SlowLinks
@@ -114,7 +115,7 @@ def main() -> None:
     given = parser.parse_args()
     print("| slowed | named | after | load |\n|---|---|---|---|")
     for number in range(given.trials):
-        slow = number % (NODES + 1) - 1
+        slow = NODES - 1 - number % (NODES + 1)
         named, after_s = trial(slow, given.rate, given.burst)
         what = f"slow{slow} to 10.219.0.{(slow + 1) % NODES + 1}" if slow >= 0 else "nobody"
         print(f"| {what} | {', '.join(named) or 'nobody'} | {after_s:.0f} s | {os.getloadavg()[0]:.0f} |", flush=True)
