@@ -6,7 +6,9 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
+from playwright.sync_api import expect
 
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
@@ -16,6 +18,8 @@ from cordee.systems.explain.traces.views import traces_of
 from cordee.testing.flight.dumps import FlightEngine
 from cordee.testing.flight.faults import three_dimensional
 from cordee.testing.made.runs import MadeRun, write_run
+from cordee.testing.servers.browsing import WatchedPage, chromium
+from cordee.testing.servers.serving import ServedRuns
 
 
 def reported(root: Any) -> Any:
@@ -58,6 +62,21 @@ def test_what_is_no_profile_is_passed_over(tmp_path, document):
     profile(tmp_path, 1, document)
     assert traces_of(tmp_path) == []
     assert TracesSection(reported(tmp_path)).html() == ""
+
+
+def test_the_page_lists_them(tmp_path):
+    run = write_run(tmp_path, MadeRun(4, 20), seal=False)
+    about = {"rank": 2, "state": "written", "file": "rank-0.json.gz", "steps": 5, "before": 4}
+    profile(run.root, 1, {"tool": "torch", "attempt": 1, "ranks": [about]})
+    with ServedRuns(tmp_path) as server, chromium() as browser:
+        told = httpx.get(f"{server.url}/api/runs/{run.id}/traces", timeout=60.0).json()
+        assert (told["count"], told["traces"][0]["path"]) == (1, "profiles/1/rank-0.json.gz")
+        tab = WatchedPage(browser, server.url, viewport={"width": 1280, "height": 900})
+        row = tab.open(f"#/run/{run.id}/traces").get_by_role("region", name="Traces").locator("tbody tr")
+        expect(row).to_contain_text("steps 5 to 9")
+        expect(row).to_contain_text("profiles/1/rank-0.json.gz")
+        tab.close()
+        assert not tab.faults
 
 
 def test_without_dumps_nothing_is_said_of_communication(tmp_path):

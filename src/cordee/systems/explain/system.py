@@ -23,5 +23,6 @@ SYSTEM = System(
         Page("run/:run/correlation", "correlation.js", "Correlation", tab=True),
         Page("run/:run/hangs", "hangs.js", "Hangs", tab=True, folder="hangs"),
         Page("run/:run/communication", "communication.js", "Communication", tab=True, folder="flight"),
+        Page("run/:run/traces", "traces.js", "Traces", tab=True, folder="profiles"),
     ),
 )

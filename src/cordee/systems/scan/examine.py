@@ -11,6 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from cordee.client.adapters.loads import SEEN_FILE
+from cordee.core.draw.clean import one_line
 from cordee.core.findings import Finding
 from cordee.core.secret_forms import keys_in
 from cordee.core.words import counted
@@ -176,7 +177,7 @@ def _as_loaded(verdict: FileVerdict) -> FileVerdict:
 
 def _finding(verdict: FileVerdict, policy: ScanPolicy) -> Finding:
     sight = max(verdict.sights, key=lambda one: ("warn", "unknown", "block").index(one.severity))
-    where = f" ({sight.where})" if sight.where else ""
+    where = f" ({one_line(sight.where, 100)})" if sight.where else ""
     what = RULES[sight.rule].next if sight.rule in RULES else None
     return Finding(
         f"{sight.text}{where}",

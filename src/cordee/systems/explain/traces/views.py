@@ -57,8 +57,8 @@ def profile_document(path: Path) -> dict[str, Any] | None:
 
 def window_text(about: dict[str, Any]) -> str:
     """Return which steps a trace shows; empty where it shows none."""
-    steps, before = about.get("steps"), about.get("before")
-    if not (_is_whole(steps) and _is_whole(before) and steps):
+    steps, before = _whole(about.get("steps")), _whole(about.get("before"))
+    if not steps or before is None:
         return ""
     return f"steps {before + 1} to {before + steps}" if steps > 1 else f"step {before + 1}"
 
@@ -69,18 +69,18 @@ def _of_profile(run: Path, number: int) -> list[KeptTrace]:
     ranks, attempt = told.get("ranks"), told.get("attempt")
     found = []
     for about in ranks if isinstance(ranks, list) else []:
-        if not (isinstance(about, dict) and about.get("state") == "written" and _is_whole(about.get("rank"))):
+        if not (isinstance(about, dict) and about.get("state") == "written"):
             continue
+        rank = _whole(about.get("rank"))
         name = str(about.get("file", ""))
-        if "/" in name or not (folder / name).is_file():
+        if rank is None or "/" in name or not (folder / name).is_file():
             continue
         size = (folder / name).stat().st_size
         told_by = one_line(told.get("tool", ""), 20)
         path = f"profiles/{number}/{one_line(name, 100)}"
-        whose = attempt if _is_whole(attempt) else 0
-        found.append(KeptTrace(number, whose, about["rank"], told_by, path, size, window_text(about)))
+        found.append(KeptTrace(number, _whole(attempt) or 0, rank, told_by, path, size, window_text(about)))
     return sorted(found, key=lambda one: one.rank)
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
