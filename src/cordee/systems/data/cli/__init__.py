@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pack": ("cordee.systems.data.cli.pack", "Pack many small files into few large shards with an index."),
     "verify": ("cordee.systems.data.cli.verify", "Compare a packed data set with its index, every byte."),
     "unpack": ("cordee.systems.data.cli.unpack", "Write the files of a packed data set as they were."),
+    "stage": ("cordee.systems.data.cli.stage", "Bring a data set to this node's memory or disk, once for all jobs."),
     "bench": ("cordee.systems.data.cli.bench", "Measure the loader alone, beside what storage gives."),
     "list": ("cordee.systems.data.cli.list", "List the data sets that the site keeps for all."),
 }
