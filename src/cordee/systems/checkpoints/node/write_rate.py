@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import deque
@@ -90,7 +91,7 @@ class StepTimes:
         """What `recent_s` must be above to be slower: 5 % more than without a save, and more than such medians vary by."""
         usual_s = self.quiet_s
         spread_s = 1.48 * statistics.median(abs(seconds - usual_s) for seconds in self._quiet) if usual_s else 0.0
-        return max(_SLOWER * usual_s, usual_s + _SIGMAS * 1.25 * spread_s / max(1, len(self._beside)) ** 0.5)
+        return max(_SLOWER * usual_s, usual_s + _SIGMAS * 1.25 * spread_s / math.sqrt(max(1, len(self._beside))))
 
     def saw(self, step: int, *, beside: bool) -> None:
         """Take note that `step` has ended.

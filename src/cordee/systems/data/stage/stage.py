@@ -91,12 +91,12 @@ def stage(
                         )
     size = source.staged_bytes
     removable = {tier.folder: StagedSets(tier.folder).unused_bytes() for tier in there}
-    tier, reason = decide(to, size, there, removable)
-    if tier is None:
+    chosen, reason = decide(to, size, there, removable)
+    if chosen is None:
         if to != "auto" or is_remote(address):
             raise DataError(f"it cannot be staged: {reason}", given=address, next="make room, or stage less of it")
         return Staged("shared", os.path.realpath(address), source.bytes, 0, 0.0, f"{reason}: it is read in place")
-    return _staged(source, key, tier, reason, size, claim, prepare, began, tell)
+    return _staged(source, key, chosen, reason, size, claim, prepare, began, tell)
 
 
 def _staged(
