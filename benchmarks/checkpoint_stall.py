@@ -4,7 +4,7 @@
 
 One process trains a matrix product whose steps take about the same; every method runs in a process of its own, one after the other, in
 turns, with the same steps and the same interval. For each: the stall of `save` beside one copy of the same bytes into touched memory, steps
-while a save is written against steps when none is (median and p99), seconds lost for each save (stall and slower steps together), and whether what was saved is what was there:
+while a save is written against steps when none is (mean and p99), seconds lost for each save (stall and slower steps together), and whether what was saved is what was there:
 all tensors are overwritten right after `save`.
 """
 
@@ -112,7 +112,7 @@ def train(method: str, gib: float, saves: int, interval_s: float, folder: Path) 
     saver.wait()
     quiet = [seconds for seconds, beside in steps if not beside]
     busy = [seconds for seconds, beside in steps if beside]
-    usual = statistics.median(quiet)
+    usual, mean = statistics.median(quiet), statistics.fmean(quiet)
     whole = None
     if method != "none":
         state = {"model": {name: torch.empty_like(value) for name, value in model.state_dict().items()}}
@@ -126,10 +126,10 @@ def train(method: str, gib: float, saves: int, interval_s: float, folder: Path) 
         "written_s": written,
         "step_s": usual,
         "busy_steps": len(busy),
-        "dip": 1 - usual * len(busy) / sum(busy) if busy else 0.0,
+        "dip": 1 - mean * len(busy) / sum(busy) if busy else 0.0,
         "p99_quiet": quantile(quiet, 0.99) / usual,
         "p99_busy": quantile(busy, 0.99) / usual if busy else None,
-        "lost_s": (sum(stalls) + sum(busy) - usual * len(busy)) / saves if method != "none" else 0.0,
+        "lost_s": (sum(stalls) + sum(busy) - mean * len(busy)) / saves if method != "none" else 0.0,
         "whole": whole,
     }
 

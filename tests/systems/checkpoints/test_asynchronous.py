@@ -282,4 +282,20 @@ def test_step_times_leave_out_what_was_no_step(monkeypatch):
     for step in range(6, 9):
         times.saw(step, beside=True)
         now[0] += 3.0
-    assert (times.quiet_s, times.recent_s) == pytest.approx((2.0, 3.0))
+    assert (times.quiet_s, times.recent_s) == (2.0, 0.0)
+    times.saw(9, beside=True)
+    assert (times.recent_s, times.limit_s) == (3.0, 2.1)
+
+
+def test_steps_that_vary_are_slower_only_beyond_what_they_vary_by(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    times, rng = StepTimes(), random.Random(3)
+    for step in range(200):
+        times.saw(step, beside=step > 150)
+        now[0] += rng.lognormvariate(0.0, 0.5)
+        assert times.recent_s <= times.limit_s or not times.recent_s
+    for step in range(200, 220):
+        times.saw(step, beside=True)
+        now[0] += 2 * rng.lognormvariate(0.0, 0.5)
+    assert times.recent_s > times.limit_s

@@ -86,10 +86,10 @@ def plan_data(loaded: LoadedJob) -> tuple[tuple[model.DataSet, ...], list[Findin
             saying.error(
                 f"{key}.to",
                 "not-honoured",
-                f"this version cannot stage data sets: {name} would be read where it lies",
+                f"a run does not stage data sets by itself: {name} would be read where it lies",
                 given=given.to,
                 allowed=["auto", "shared"],
-                next='write to = "auto", or copy it in `setup` and give the copy to the script',
+                next=f'write to = "auto", and stage it in `setup`: export {variable}=$(PYTHONPATH= cordee data stage {name} --to {given.to})',
             )
             continue
         try:

@@ -121,7 +121,7 @@ class BackgroundSaves:
         """Take note that a step has ended, so that writing slows down where steps do."""
         self.steps.saw(step, beside=self.flight is not None and self._written is None)
         if self.flight is not None and self._memory is not None and self._written is None:
-            self._memory.say(GO_ON, self.steps.quiet_s, self.steps.recent_s)
+            self._memory.say(GO_ON, self.steps.limit_s, self.steps.recent_s)
 
     def finish_part(self) -> str:
         """Have this rank's part written without a pause, wait for it, and return what went wrong, else nothing."""

@@ -88,9 +88,9 @@ class SnapshotMemory:
         """Where the next byte goes."""
         return self._end
 
-    def say(self, word: int, quiet_s: float = 0.0, recent_s: float = 0.0) -> None:
+    def say(self, word: int, limit_s: float = 0.0, recent_s: float = 0.0) -> None:
         """Tell the writer, which looks several times a second."""
-        _HEADER.pack_into(self._map, 0, word, quiet_s, recent_s)
+        _HEADER.pack_into(self._map, 0, word, limit_s, recent_s)
 
     def close(self) -> None:
         """Give the memory back."""
@@ -100,8 +100,8 @@ class SnapshotMemory:
 
 def heard(memory: mmap.mmap) -> tuple[int, float, float]:
     """Return what `say` told last."""
-    word, quiet_s, recent_s = _HEADER.unpack_from(memory, 0)
-    return word, quiet_s, recent_s
+    word, limit_s, recent_s = _HEADER.unpack_from(memory, 0)
+    return word, limit_s, recent_s
 
 
 class _File(io.RawIOBase):

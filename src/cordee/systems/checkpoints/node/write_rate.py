@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import deque
@@ -12,7 +13,8 @@ Pace = Union[str, float]
 
 _LEAST_PER_S = float(64 << 20)
 _ASKED_SHARE, _LATEST_SHARE = 0.5, 0.8
-_SLOWER = 1.05
+_SLOWER, _SIGMAS = 1.05, 3.0
+_RECENT, _FEWEST = 16, 3
 _LOOK_S = 0.5
 _FASTER_BY, _SLOWER_BY = 1.15, 0.7
 
@@ -42,18 +44,18 @@ class WriteRate:
         """Return how long the writing of `size` bytes should take."""
         return size / self.per_s
 
-    def look(self, written: int, quiet_s: float, recent_s: float, now: float) -> None:
+    def look(self, written: int, limit_s: float, recent_s: float, now: float) -> None:
         """Follow what steps take, twice a second.
 
         Args:
             written: bytes until now.
-            quiet_s: what a step took before; 0: not known.
-            recent_s: what steps take since this save began; 0: not known.
+            limit_s: what steps may take before they count as slower; 0: not known.
+            recent_s: what the last steps took; 0: not known.
         """
         if not self._adapts or now - self._looked < _LOOK_S:
             return
         self._looked = now
-        if quiet_s > 0 and recent_s > _SLOWER * quiet_s:
+        if 0 < limit_s < recent_s:
             self.per_s = max(self.per_s * _SLOWER_BY, self._least(written, now))
         else:
             self.per_s = max(min(self.per_s * _FASTER_BY, self._most), min(self._least(written, now), self._most))
@@ -72,12 +74,24 @@ class StepTimes:
     def __init__(self) -> None:
         self._last: Optional[tuple[int, float]] = None
         self._quiet: deque[float] = deque(maxlen=64)
-        self.recent_s = 0.0
+        self._beside: deque[float] = deque(maxlen=_RECENT)
 
     @property
     def quiet_s(self) -> float:
         """The median of steps without a save, 0 where fewer than three are known."""
-        return statistics.median(self._quiet) if len(self._quiet) >= 3 else 0.0
+        return statistics.median(self._quiet) if len(self._quiet) >= _FEWEST else 0.0
+
+    @property
+    def recent_s(self) -> float:
+        """The median of the last steps beside a save, 0 where fewer than three are known."""
+        return statistics.median(self._beside) if len(self._beside) >= _FEWEST else 0.0
+
+    @property
+    def limit_s(self) -> float:
+        """What `recent_s` must be above to be slower: 5 % more than without a save, and more than such medians vary by."""
+        usual_s = self.quiet_s
+        spread_s = 1.48 * statistics.median(abs(seconds - usual_s) for seconds in self._quiet) if usual_s else 0.0
+        return max(_SLOWER * usual_s, usual_s + _SIGMAS * 1.25 * spread_s / math.sqrt(max(1, len(self._beside))))
 
     def saw(self, step: int, *, beside: bool) -> None:
         """Take note that `step` has ended.
@@ -89,11 +103,12 @@ class StepTimes:
         if self._last is not None and step > self._last[0]:
             seconds = (now - self._last[1]) / (step - self._last[0])
             if beside:
-                self.recent_s = seconds if not self.recent_s else 0.7 * self.recent_s + 0.3 * seconds
+                self._beside.append(seconds)
             else:
                 self._quiet.append(seconds)
         self._last = (step, now)
 
     def broke_off(self) -> None:
         """Do not count the time until the next step: it was no training."""
-        self._last, self.recent_s = None, 0.0
+        self._last = None
+        self._beside.clear()

@@ -156,11 +156,11 @@ class Writer:
         """
         assert self._map is not None
         while True:
-            word, quiet_s, recent_s = heard(self._map)
+            word, limit_s, recent_s = heard(self._map)
             if word == ABANDON:
                 raise AbandonedError("another rank's part could not be written")
             now = time.monotonic()
-            rate.look(done, quiet_s, recent_s, now)
+            rate.look(done, limit_s, recent_s, now)
             if self.hurried or rate.per_s == float("inf"):
                 return False
             if now >= finish:

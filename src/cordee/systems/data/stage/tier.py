@@ -1,0 +1,89 @@
+"""Where on this node a data set goes: its memory or its own disk, by size and room, and why."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from cordee.core.units import format_size
+from cordee.job.profile import ClusterProfile
+from cordee.machine.memory import MemorySource
+from cordee.machine.mounts import mount_of, read_mounts
+from cordee.machine.node_folder import memory_places
+from cordee.machine.private import may_hold_private
+from cordee.systems.data.stage.claims import free_bytes
+from cordee.systems.data.survey.advice import MEMORY_BYTES, MEMORY_SHARE
+from cordee.systems.data.survey.places import fill_in, kind_of_file_system
+
+To = Literal["auto", "memory", "node"]
+_DISK_SHARE = 0.95
+
+
+class Tier(NamedTuple):
+    """A place of this node: its folder, and how many bytes may be put there, of which `removable` lie there unused now."""
+
+    kind: Literal["memory", "node"]
+    folder: Path
+    room_bytes: int
+
+
+class Decision(NamedTuple):
+    """Where it goes, None: it is read in place; and why."""
+
+    tier: Tier | None
+    reason: str
+
+
+def tiers(profile: ClusterProfile) -> list[Tier]:
+    """Return the memory and the disks of this node, the best first, that this person may use.
+
+    Disks are $SLURM_TMPDIR, the node tiers of the profile, $TMPDIR and /tmp; what is put into memory counts as the job's.
+    """
+    found = []
+    mounts = read_mounts("/")
+    for folder in memory_places():
+        mount = mount_of(str(folder), mounts)
+        if mount is not None and kind_of_file_system(mount.kind) == "memory":
+            reading = MemorySource().read()
+            most = int(MEMORY_SHARE * reading.available_bytes) if reading is not None else 0
+            found.append(Tier("memory", folder, min(free_bytes(folder), most)))
+            break
+    declared = [fill_in(tier.path) for tier in profile.storage.values() if tier.kind == "node"]
+    named = [os.environ.get("SLURM_TMPDIR"), *declared, os.environ.get("TMPDIR"), "/tmp"]
+    for place in dict.fromkeys(filter(None, named)):
+        mount = mount_of(place, mounts)
+        on_disk = place in declared or (mount is not None and kind_of_file_system(mount.kind) == "node")
+        if on_disk and os.path.isdir(place) and may_hold_private(Path(place)):
+            found.append(Tier("node", Path(place), int(_DISK_SHARE * free_bytes(Path(place)))))
+    return found
+
+
+def decide(to: To, size: int, there: list[Tier], removable: dict[Path, int]) -> Decision:
+    """Return where so many bytes go.
+
+    Args:
+        to: what was asked for; `auto` may also be nowhere.
+        there: the tiers of this node.
+        removable: bytes by a tier's folder that nobody uses and that would go for it.
+    """
+    passed = []
+    for tier in there:
+        if to not in ("auto", tier.kind):
+            continue
+        called = "memory" if tier.kind == "memory" else f"the node's disk ({tier.folder})"
+        room = tier.room_bytes + removable.get(tier.folder, 0)
+        if to == "auto" and tier.kind == "memory" and size > MEMORY_BYTES:
+            passed.append(
+                f"not {called}, as {format_size(size)} is over the {format_size(MEMORY_BYTES)} that centres put there"
+            )
+        elif size > room:
+            passed.append(
+                f"not {called}, as {format_size(size)} do not fit: {format_size(max(0, room))} may be used there"
+            )
+        else:
+            fits = f"{format_size(size)} fit into {called}, where {format_size(room)} may be used"
+            return Decision(tier, "; ".join([fits, *passed]))
+    if not passed:
+        passed.append("this node has no such place" if to != "auto" else "this node has no place of its own")
+    return Decision(None, "; ".join(passed))
