@@ -2,8 +2,8 @@
 
     python benchmarks/misuse.py [SECONDS]
 
-Each program runs for so many seconds (default 9) with a look a second; six looks in a row decide, as in a run, where they
-are ten seconds apart. What is not installed is said and left out.
+All programs run beside each other for so many seconds (default 90), with a look each ten seconds as in a run; six looks in a row
+decide. What is not installed is said and left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from cordee.core.clock import monotonic
@@ -49,6 +50,7 @@ while True:
     with gzip.open(sys.argv[1] + "/out.gz", "rb") as back: back.read()
 """
 SORT = "import random\nwhile True: sorted(random.random() for _ in range(200000))"
+_EVERY_S = 10.0
 MISUSE = ("john", "john, renamed", "miner, renamed", "miner, called xmrig")
 
 
@@ -97,50 +99,65 @@ def programs(folder: Path) -> dict[str, list[str] | None]:
     }
 
 
-def look(command: list[str], seconds: float, folder: Path) -> tuple[str, float]:
-    """Return the most that was seen while a command ran, in words, and the processor time that a look took."""
-    with open(folder / "out", "wb") as out:
-        child = subprocess.Popen(
-            command,
-            stdout=out,
-            stderr=out,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd=folder,
-            env={**os.environ, "HOME": str(folder)},
-        )
-    signs, seen, cost, looks = MisuseSigns(), "", 0.0, 0
-    try:
-        time.sleep(1)
-        until = monotonic() + seconds
-        while monotonic() < until:
-            began = time.process_time()
-            found = signs.look(set(tree_of(child.pid)), monotonic(), False, ())
-            cost, looks = cost + time.process_time() - began, looks + 1
-            if found is not None:
-                seen = f"{'name' if found.certain else 'work'}: {', '.join(found.words)}"
-            time.sleep(1)
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    return seen, cost / max(looks, 1)
+class Watched:
+    """One program that runs, and what was seen of it."""
+
+    def __init__(self, name: str, command: list[str], folder: Path) -> None:
+        self.name, self.seen, self.cost_s, self.looks = name, "", 0.0, 0
+        with open(folder / "out", "ab") as out:
+            env = {**os.environ, "HOME": str(folder)}
+            self.child = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=folder,
+                env=env,
+            )
+        self._signs = MisuseSigns()
+
+    def look(self) -> None:
+        """Look once."""
+        if self.child.poll() is not None:
+            self.seen = f"ended with {self.child.returncode}"
+            return
+        began = time.thread_time()
+        found = self._signs.look(set(tree_of(self.child.pid)), monotonic(), False, ())
+        self.cost_s, self.looks = self.cost_s + time.thread_time() - began, self.looks + 1
+        if found is not None:
+            self.seen = f"{'name' if found.certain else 'work'}: {', '.join(found.words)}"
+
+    def end(self) -> None:
+        """Kill it with all that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.wait()
 
 
 def main() -> None:
     """Print a table."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 9.0
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 90.0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        print("| program | misuse | seen | a look, ms |\n|---|---|---|---|")
-        for program, command in programs(folder).items():
-            if command is None:
-                print(f"| {program} | | not installed here | |")
-                continue
-            seen, cost_s = look(command, seconds, folder)
-            print(
-                f"| {program} | {'yes' if program in MISUSE else 'no'} | {seen or '-'} | {cost_s * 1e3:.2f} |",
-                flush=True,
-            )
+        commands = programs(folder)
+        running = [Watched(program, command, folder) for program, command in commands.items() if command is not None]
+        try:
+            until = monotonic() + seconds
+            while monotonic() < until:
+                time.sleep(_EVERY_S)
+                for one in running:
+                    one.look()
+        finally:
+            for one in running:
+                one.end()
+    print("| program | misuse | seen | a look, ms |\n|---|---|---|---|")
+    for one in running:
+        cost_ms = one.cost_s / max(one.looks, 1) * 1e3
+        print(f"| {one.name} | {'yes' if one.name in MISUSE else 'no'} | {one.seen or '-'} | {cost_ms:.2f} |")
+    print(
+        f"\nnot installed here: {', '.join(name for name, command in commands.items() if command is None) or 'nothing'}"
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,14 @@ def _places(lines: tuple[str, ...]) -> tuple[str, ...]:
     return lines
 
 
+def _schemes(lines: tuple[str, ...]) -> tuple[str, ...]:
+    for line in lines:
+        if line not in ("https", "http"):
+            raise wrong(f"holds {line!r}, which cannot be fetched", "https, http")
+    return lines
+
+
+Schemes = Annotated[Lines, Field(min_length=1), AfterValidator(_schemes)]
 Places = Annotated[Lines, AfterValidator(_places)]
 Action = Literal["report", "stop"]
 
@@ -89,7 +97,7 @@ class MisuseSite(Document):
 class FetchSite(Document):
     """`[fetch]`: from where `cordee data fetch` may fetch on the cluster."""
 
-    schemes: tuple[Literal["https", "http"], ...] = ("https", "http")
+    schemes: Schemes = ("https", "http")
     """What addresses of the web may begin with."""
     hosts: Places = ()
     """The only hosts that may be asked, with all below them; without them, all."""

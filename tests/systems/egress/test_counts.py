@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from tests.systems.egress.receiver import receiving
 
 from cordee.core.clock import unix_s
-from cordee.machine.tcp_sockets import TcpConnections
+from cordee.machine.tcp_sockets import TcpConnection, TcpConnections
 from cordee.systems.egress.node.classes import LISTED, PRIVATE, REST, SITE, DestinationClasses
 from cordee.systems.egress.node.companion import NodeEgress
 from cordee.systems.egress.node.counts import NFT, FileCounts, SocketCounts
@@ -45,20 +46,49 @@ def test_what_a_child_sends_is_counted_as_the_server_counts_it():
     counts.close()
 
 
-def test_the_bytes_of_a_short_connection_to_a_known_address_count_too():
-    counts = SocketCounts("no-run/no-node/", alone=False)
-    with receiving() as server:
-        words = [server.address[0], str(server.address[1])]
-        child = subprocess.Popen([sys.executable, str(SENDING), *words, "1000", "0", "5"])
-        second = subprocess.Popen([sys.executable, str(SENDING), *words, "300000", "0.2", "5"])
-        assert counted(counts, 300_000) >= 300_000
-        for process in (child, second):
-            process.kill()
-            process.wait()
-        with socket.create_connection(server.address) as short:
-            short.sendall(b"y" * 5000)
-        assert counted(counts, 305_000) >= 305_000
-    counts.close()
+class Told:
+    """A kernel that tells of connections as the test says."""
+
+    hears_ends, missed = True, 0
+
+    def __init__(self) -> None:
+        self.now: list[TcpConnection] = []
+        self.over: list[TcpConnection] = []
+
+    def living(self) -> list[TcpConnection]:
+        return self.now
+
+    def ended(self) -> list[TcpConnection]:
+        over, self.over = self.over, []
+        return over
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("address", "counted"), [("203.0.113.1", 1350), ("127.0.0.1", 1050)])
+def test_short_connections_count_where_the_run_has_another_to_the_same_address(monkeypatch, address, counted):
+    told = Told()
+    monkeypatch.setattr("cordee.systems.egress.node.counts.TcpConnections", lambda: told)
+    with socket.socket() as own:
+        inode = os.fstat(own.fileno()).st_ino
+        child = subprocess.Popen(["sleep", "20"], pass_fds=[own.fileno()])
+        counts = SocketCounts("no-run/no-node/", alone=False)
+        told.over = [TcpConnection(1, 0, address, 443, 100, 0), TcpConnection(2, 0, "203.0.113.9", 443, 7, 0)]
+        counts.look()
+        assert counts.by_address == {}
+        assert counts.unclaimed_sent == 107
+        told.now = [TcpConnection(3, inode, address, 443, 1000, 0)]
+        counts.look()
+        told.now, told.over = (
+            [],
+            [TcpConnection(3, 0, address, 443, 1050, 0), TcpConnection(4, 0, address, 443, 200, 0)],
+        )
+        counts.look()
+        child.kill()
+        child.wait()
+    assert counts.by_address[address].sent == counted
+    assert counts.unclaimed_sent == 1357 - counted
 
 
 def test_connections_of_others_are_not_the_runs():

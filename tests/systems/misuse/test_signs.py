@@ -57,7 +57,7 @@ def test_steady_work_without_anything_is_told_with_the_place_that_it_talks_to(tm
     assert not found.certain
     assert found.words == (
         "steady work on 2.0 cores",
-        "reads nothing",
+        "reads next to nothing",
         "writes nothing",
         "tells of no steps",
         "has no numeric library",
@@ -68,7 +68,7 @@ def test_steady_work_without_anything_is_told_with_the_place_that_it_talks_to(tm
 @pytest.mark.parametrize(
     "about",
     [
-        {"read": 10_000_000},
+        {"read": 100_000_000},
         {"written": 1_000_000},
         {"steps": True},
         {"cores": [2.0, 0.5, 1.0, 2.0, 0.2, 1.5, 2.0]},

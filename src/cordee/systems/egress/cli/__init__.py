@@ -99,7 +99,7 @@ def guard_command() -> None:
 
     \b
     Example:
-      cordee egress guard > cordee-egress
+      cordee egress guard
     """
     from importlib.resources import files
 

@@ -15,6 +15,7 @@ from cordee.machine.tcp_sockets import TcpConnection, TcpConnections
 _LOOKS = 3
 _STALE_S = 10.0
 _MOST_DESTINATIONS = 20_000
+_MOST_UNCLAIMED = 2000
 _MOST_COUNTERS_BYTES = 8 << 20
 UNTOLD = "?"  # as a destination: of what goes to more destinations than are kept apart
 
@@ -64,9 +65,6 @@ class SocketCounts:
         alone: nobody else uses this node: what nobody can be found for is the run's. Elsewhere it is where the run has had other
             connections to the same address.
 
-    Attributes:
-        unclaimed_sent: bytes of connections that had ended before anybody could look whose they were; 0 where `alone`.
-
     Raises:
         OSError: the kernel has no sock_diag.
     """
@@ -78,7 +76,8 @@ class SocketCounts:
         self._strange: dict[int, int] = {}  # looks at others, by cookie
         self._cgroups = job_cgroup_numbers()
         self.by_address: dict[str, Traffic] = {}
-        self.unclaimed_sent = 0
+        self._unclaimed: dict[str, list[TcpConnection]] = {}
+        self._forgotten = 0
         inodes = open_sockets(run_processes(owner))
         for one in self._connections.living():  # what was there before the run is another's
             if not self._is_ours(one, inodes):
@@ -87,6 +86,11 @@ class SocketCounts:
     @property
     def method(self) -> Method:
         return SOCKETS if self._connections.hears_ends else SOCKETS_NO_ENDS
+
+    @property
+    def unclaimed_sent(self) -> int:
+        """Bytes of connections that had ended before anybody could look whose they were; none where `alone`."""
+        return self._forgotten + sum(one.sent or 0 for some in self._unclaimed.values() for one in some)
 
     @property
     def remark(self) -> str:
@@ -111,11 +115,19 @@ class SocketCounts:
                 del self._moved[one.cookie]
                 continue
             looks = self._strange.pop(one.cookie, 0)
-            if looks == 0 and (self._alone or one.remote in self.by_address):  # nobody has seen it alive
+            if looks == 0 and (
+                self._alone or (one.remote in self.by_address and not _is_loopback(one.remote))
+            ):  # nobody has seen it alive
                 self._take(one)
                 del self._moved[one.cookie]
             elif looks < _LOOKS:
-                self.unclaimed_sent += one.sent or 0
+                self._unclaimed.setdefault(one.remote, []).append(one)
+                if len(self._unclaimed) > _MOST_UNCLAIMED:
+                    self._forgotten += sum(old.sent or 0 for old in self._unclaimed.pop(next(iter(self._unclaimed))))
+        for address in {one for one in self._unclaimed.keys() & self.by_address.keys() if not _is_loopback(one)}:
+            for one in self._unclaimed.pop(address):  # the run is connected there after all
+                self._take(one)
+                del self._moved[one.cookie]
         there = {one.cookie for one in living}
         for known in (
             self._strange,
@@ -219,6 +231,11 @@ def counts_of(counters: Optional[str], owner: str, alone: bool) -> Any:
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             pass
     return SocketCounts(owner, alone)
+
+
+def _is_loopback(address: str) -> bool:
+    """Return whether an address is that of everybody on this node, so that it says nothing of whose a connection is."""
+    return address.startswith("127.") or address == "::1"
 
 
 def run_processes(owner: str) -> set[int]:

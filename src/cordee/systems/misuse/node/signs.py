@@ -22,8 +22,8 @@ _NUMERIC = re.compile(
 )
 WORK = 5  # signs of work that is of no use
 LOOKS = 6  # in a row, for what is said of work
-_STEADY, _BUSY_CORES = 0.05, 0.5
-_READ_BYTES_PER_S, _WRITTEN_BYTES_PER_S = 64 << 10, 4 << 10
+_STEADY, _BUSY_CORES = 0.1, 0.5
+_READ_BYTES_PER_S, _WRITTEN_BYTES_PER_S = 2 << 20, 4 << 10  # John reads its own tables at up to 1 MB/s
 _MOST_THREADS = 1024
 _MOST_COMMAND = 4096
 _MOST_MAPS = 4 << 20
@@ -158,7 +158,7 @@ class MisuseSigns:
             words.append(f"steady work on {middle:.1f} cores")
         reads, writes = [sight.read for sight in self._sights], [sight.written for sight in self._sights]
         if all(one is not None and one <= _READ_BYTES_PER_S for one in reads):
-            words.append("reads nothing")
+            words.append("reads next to nothing")
         if all(one is not None and one <= _WRITTEN_BYTES_PER_S for one in writes):
             words.append("writes nothing")
         if not steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -47,9 +48,9 @@ def revoking(verb: Verb, summary: str, example: str) -> click.Command:
         from cordee.systems.vetting.protocol.site import vetting_profile
 
         profile = vetting_profile(cluster)
-        place = history_place(history, profile, token_file, audit)
+        trail = Path(audit) if audit else history_place(history, profile, token_file).audit
         names = [name for word in nodes for name in expand_nodes(word)]
-        done = revoke(verb, names, job, reason, profile.vetting.actions, Audit(place.audit), yes=yes)
+        done = revoke(verb, names, job, reason, profile.vetting.actions, Audit(trail), yes=yes)
         if as_json:
             print_json({"schema": "cordee.revoke/1", "actions": [one.document() for one in done]})
         else:
