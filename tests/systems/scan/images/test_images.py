@@ -305,3 +305,11 @@ def test_a_squashfs_that_is_damaged_anywhere_is_a_fault_and_nothing_worse(tmp_pa
                 pass
     place.write_bytes(whole[:300])
     assert scan(place)[1] == {("image-unreadable", "unknown")}
+
+
+def test_an_old_squashfs_is_told(tmp_path):
+    image = squashed(root_of(tmp_path), tmp_path)
+    content = bytearray(image.read_bytes())
+    content[8:12] = struct.pack("<I", 1_500_000_000)
+    image.write_bytes(content)
+    assert ("image-old", "warn") in scan(image)[1]

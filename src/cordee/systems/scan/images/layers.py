@@ -166,10 +166,7 @@ def look_at_configuration(document: dict[str, Any], finder: ImageFinder, now_s: 
         age_s = now_s - made.timestamp()
     except (ValueError, OverflowError):
         age_s = 0.0
-    if age_s > _OLD_S:
-        finder.saw("image-old", "warn", f"it was built {int(age_s / _DAY_S)} days ago", "configuration")
-    elif age_s < -_DAY_S:
-        finder.saw("image-date", "unknown", "it says that it was built at a time to come", "configuration")
+    look_at_age(age_s, finder)
     texts = [(str(one), "Env") for one in _list(config.get("Env"))]
     texts += (
         [(f"{key}={value}", "Labels") for key, value in (config.get("Labels") or {}).items()]
@@ -183,6 +180,14 @@ def look_at_configuration(document: dict[str, Any], finder: ImageFinder, now_s: 
     for text, where in texts:
         for sight in secret_sights(text[: 1 << 20], where):
             finder.saw("image-secret-config", sight.severity, f"{sight.text}, in the configuration of the image", where)
+
+
+def look_at_age(age_s: float, finder: ImageFinder) -> None:
+    """Tell an image that is old, or of a time to come."""
+    if age_s > _OLD_S:
+        finder.saw("image-old", "warn", f"it was built {int(age_s / _DAY_S)} days ago")
+    elif age_s < -_DAY_S:
+        finder.saw("image-date", "unknown", "it says that it was built at a time to come")
 
 
 def _list(value: Any) -> list[Any]:

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -18,7 +19,7 @@ from cordee.machine.images.sources import ArchiveSource, ImageSource
 from cordee.machine.images.zstd import libzstd
 from cordee.machine.squashfs.reader import SquashfsFault, SquashfsReader
 from cordee.systems.scan.images.found import ImageFinder, facts_document, is_wanted
-from cordee.systems.scan.images.layers import look_at_layers
+from cordee.systems.scan.images.layers import look_at_age, look_at_layers
 from cordee.systems.scan.images.root import look_at_root
 from cordee.systems.scan.node.confinement import confine, limit
 
@@ -106,6 +107,7 @@ def main() -> int:
 
 def _squashfs(reader: SquashfsReader, finder: ImageFinder) -> None:
     texts = 0
+    look_at_age(time.time() - reader.made_at if reader.made_at else 0.0, finder)
     for node in reader.walk():
         capable = node.attributes is not None and "security.capability" in reader.attributes(node)
         finder.name(node.path, node.kind, node.mode, node.uid, capable=capable)

@@ -50,12 +50,17 @@ class PackageJudge:
         known: names.
         snapshot: of advisories; None: none is asked.
         now_s: the time, seconds since the epoch.
+
+    Attributes:
+        known: names.
+        notes: what else is worth knowing of how they were judged.
     """
 
     def __init__(self, known: KnownNames, snapshot: AdvisorySnapshot | None = None, now_s: float | None = None) -> None:
         self.known, self._snapshot = known, snapshot
         self._now_s = time.time() if now_s is None else now_s
         self._unknown: dict[str, None] = {}
+        self.notes: list[str] = []
         self._packages: dict[FoundPackage, None] = {}
         self._verdicts: list[FileVerdict] = []
 
@@ -101,7 +106,7 @@ class PackageJudge:
 
     def result(self) -> PackageScan:
         """Return what was said of all."""
-        notes = []
+        notes = [*self.notes]
         if self._packages:
             notes.append(f"{counted(len(self._packages), 'package')} in {counted(len(self._verdicts), 'place')}")
         if self._unknown:

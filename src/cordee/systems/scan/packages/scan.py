@@ -33,4 +33,8 @@ def scan_packages(tree: Tree, cluster: str, advisories: str | None = None) -> Pa
 def judge_image(path: str, judge: PackageJudge) -> FileVerdict:
     """Judge what is in an image, and return the verdict."""
     look = look_into(path, image_form(path) or "squashfs")
+    if not look.confined and look.form != "folder":
+        judge.notes.append(
+            f"this kernel does not confine the process that looked into {path}: only its memory and time are limited"
+        )
     return judge.found(path, ("image", look.form), look.facts.packages, look.facts.sights)
