@@ -9,7 +9,7 @@ import pytest
 
 from cordee.control.supervisor.watchers import WatchedRun
 from cordee.systems.egress.node.companion import told_of
-from cordee.systems.egress.node.counts import Traffic
+from cordee.systems.egress.node.counts import DestinationTraffic
 from cordee.systems.egress.node.watch import EgressJudge
 from cordee.telemetry.node.blocklog import encode_facts
 
@@ -29,7 +29,7 @@ class Run:
         self.judge = EgressJudge(run)
 
     def tell(self, node: str, address: str, sent: int, kind: str = "rest") -> None:
-        traffic = Traffic()
+        traffic = DestinationTraffic()
         traffic.sent = sent
         body = encode_facts(node, "egress", 0.0, {address: told_of(traffic, kind, "")}, {})
         named: Any = SimpleNamespace(name=node)

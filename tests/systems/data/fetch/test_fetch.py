@@ -17,7 +17,7 @@ from cordee.faces.cli import cordee as main
 from cordee.systems.data.fetch import connection, download
 from cordee.systems.data.fetch.content import look_at
 from cordee.systems.data.fetch.download import Download, Gone, Later, Limits, file_name
-from cordee.systems.data.fetch.listing import Wanted, read_list
+from cordee.systems.data.fetch.listing import WantedFile, read_list
 from cordee.systems.data.fetch.reach import Reach, Refused, site_of
 from cordee.systems.data.fetch.run import BlockList, FetchRun
 
@@ -34,7 +34,7 @@ def web():
 @pytest.fixture
 def fetch(tmp_path):
     def call(url: str, reach: Reach | None = None, limits: Limits | None = None, **wanted: str):
-        return Download(tmp_path, reach or Reach(private=LOOPBACK), limits or Limits()).fetch(Wanted(url, **wanted))
+        return Download(tmp_path, reach or Reach(private=LOOPBACK), limits or Limits()).fetch(WantedFile(url, **wanted))
 
     return call
 
@@ -105,9 +105,9 @@ def test_only_the_address_that_was_looked_at_is_connected_to(web, tmp_path):
     """A name server that tells something else each time (DNS rebinding) wins nothing."""
     told = iter([["127.0.0.1"], ["10.0.0.1"]])
     one = Download(tmp_path, Reach(private=LOOPBACK), Limits(), lambda host, port: next(told))
-    assert one.fetch(Wanted(f"http://rebind.example:{web.port}/cat.jpg")).address == "127.0.0.1"
+    assert one.fetch(WantedFile(f"http://rebind.example:{web.port}/cat.jpg")).address == "127.0.0.1"
     with pytest.raises(Refused):
-        one.fetch(Wanted(f"http://rebind.example:{web.port}/cat.jpg"))
+        one.fetch(WantedFile(f"http://rebind.example:{web.port}/cat.jpg"))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_list_is_fetched_and_accounted_and_the_second_time_nothing_is_asked(we
 
 
 def test_a_site_is_not_asked_more_often_than_it_bears(web, tmp_path):
-    wanted = [Wanted(web.url(f"cat.jpg?{at}")) for at in range(6)]
+    wanted = [WantedFile(web.url(f"cat.jpg?{at}")) for at in range(6)]
     one = Download(tmp_path, Reach(private=LOOPBACK), Limits())
     began = time.monotonic()
     done = FetchRun(tmp_path, one, BlockList(None), rate=20.0).run(wanted)
@@ -232,7 +232,7 @@ def test_blocked_sites_are_not_asked_not_even_by_a_redirect(web, tmp_path):
     blocked.require("notexample.org")
     one = Download(tmp_path, Reach(private=LOOPBACK), Limits(), allowed=blocked.require)
     asked = len(web.asked)
-    assert FetchRun(tmp_path, one, blocked).run([Wanted(web.url("cat.jpg"))]).counts["refused"] == 1
+    assert FetchRun(tmp_path, one, blocked).run([WantedFile(web.url("cat.jpg"))]).counts["refused"] == 1
     assert len(web.asked) == asked
     with pytest.raises(Refused):
         BlockList(tmp_path / "not-there").require("a.example")
@@ -248,7 +248,7 @@ def test_blocked_sites_are_not_asked_not_even_by_a_redirect(web, tmp_path):
 )
 def test_lists_have_many_forms(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    assert read_list(tmp_path / name) == [Wanted("https://a.example/x", SHA256, "", "x.jpg")]
+    assert read_list(tmp_path / name) == [WantedFile("https://a.example/x", SHA256, "", "x.jpg")]
 
 
 @pytest.mark.parametrize(
@@ -270,8 +270,8 @@ def test_lists_that_cannot_be_read_are_refused(tmp_path, name, text):
 
 
 def test_names_and_sites():
-    assert file_name(Wanted("https://a.example/b/c.tar.gz?x=1")).endswith(".tar.gz")
-    assert "/" not in file_name(Wanted("https://a.example"))
+    assert file_name(WantedFile("https://a.example/b/c.tar.gz?x=1")).endswith(".tar.gz")
+    assert "/" not in file_name(WantedFile("https://a.example"))
     assert [site_of(host) for host in ("img.a.example", "x.y.co.uk", "a.b.c.de", "192.0.2.1")] == [
         "a.example",
         "y.co.uk",

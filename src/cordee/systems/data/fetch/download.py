@@ -20,7 +20,7 @@ from urllib.parse import urljoin
 from cordee.core.units import format_size
 from cordee.systems.data.fetch.connection import Exchange
 from cordee.systems.data.fetch.content import HEAD_BYTES, look_at
-from cordee.systems.data.fetch.listing import Wanted
+from cordee.systems.data.fetch.listing import WantedFile
 from cordee.systems.data.fetch.reach import Reach, Refused, resolve
 
 _MOST_REDIRECTS = 5
@@ -74,7 +74,7 @@ class Limits:
 
 
 @dataclass
-class Fetched:
+class FetchedFile:
     """A file that was fetched."""
 
     name: str
@@ -86,7 +86,7 @@ class Fetched:
     redirects: list[str] = field(default_factory=list)
 
 
-def file_name(wanted: Wanted) -> str:
+def file_name(wanted: WantedFile) -> str:
     """Return the name of a file in its folder: as the list says, else of the URL's digest and suffix.
 
     Raises:
@@ -138,7 +138,7 @@ class Download:
         self._allowed(host)
         return host
 
-    def fetch(self, wanted: Wanted) -> Fetched:
+    def fetch(self, wanted: WantedFile) -> FetchedFile:
         """Fetch one file.
 
         Raises:
@@ -161,7 +161,7 @@ class Download:
             again = time.monotonic() - began < _PATIENT_S
             raise Later(f"{type(error).__name__}: {error}", again=again) from None
 
-    def _ask(self, url: str, headers: dict[str, str], began: float) -> _Asked:
+    def _ask(self, url: str, headers: dict[str, str], began: float) -> _Response:
         """Ask until there is an answer that is no redirect; each place is looked at as if it stood in the list."""
         passed: list[str] = []
         while True:
@@ -170,7 +170,7 @@ class Download:
             exchange = Exchange(parts, self._reach, self._find, headers, began + _HEAD_S, self._limits.context)
             status, place = exchange.answer.status, exchange.answer.getheader("Location")
             if status not in _REDIRECTS or place is None:
-                return _Asked(exchange, url, passed)
+                return _Response(exchange, url, passed)
             exchange.__exit__(None, None, None)
             passed.append(url)
             url = urljoin(url, place)
@@ -179,7 +179,7 @@ class Download:
             if parts.scheme == "https" and url.startswith("http:"):
                 raise Refused("redirect", "it leads from https to http")
 
-    def _take(self, asked: _Asked, wanted: Wanted, name: str, part: Path, began: float) -> Fetched:
+    def _take(self, asked: _Response, wanted: WantedFile, name: str, part: Path, began: float) -> FetchedFile:
         answer = asked.exchange.answer
         _judge_status(answer)
         at = _continued(answer, part)
@@ -226,7 +226,9 @@ class Download:
         self._scan(part)
         os.replace(part, self._folder / name)
         _facts_of(part).unlink(missing_ok=True)
-        return Fetched(name, size, digests["sha256"].hexdigest(), asked.exchange.address, asked.url, at, asked.passed)
+        return FetchedFile(
+            name, size, digests["sha256"].hexdigest(), asked.exchange.address, asked.url, at, asked.passed
+        )
 
     def _pieces(self, exchange: Exchange, began: float) -> Any:
         """Yield the body while it comes fast enough."""
@@ -249,7 +251,7 @@ class Download:
             counted += len(piece)
             yield piece
 
-    def _look(self, head: bytes, said: str, wanted: Wanted, part: Path) -> None:
+    def _look(self, head: bytes, said: str, wanted: WantedFile, part: Path) -> None:
         try:
             look_at(head, said, wanted.type)
         except Refused:
@@ -283,12 +285,12 @@ class Download:
 
 
 @dataclass
-class _Asked:
+class _Response:
     exchange: Exchange
     url: str
     passed: list[str]
 
-    def __enter__(self) -> _Asked:
+    def __enter__(self) -> _Response:
         return self
 
     def __exit__(self, *about: Any) -> None:

@@ -26,7 +26,7 @@ FORMS = (
 )
 
 
-class Wanted(NamedTuple):
+class WantedFile(NamedTuple):
     """One file that is to be fetched; empty texts: nothing is known."""
 
     url: str
@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
     type: str = ""
 
 
-def read_list(path: Path) -> list[Wanted]:
+def read_list(path: Path) -> list[WantedFile]:
     """Return what a list asks for, in its order; a URL with the same name twice counts once.
 
     Raises:
@@ -44,7 +44,7 @@ def read_list(path: Path) -> list[Wanted]:
     """
     try:
         rows = _rows(path)
-        found: dict[Wanted, None] = {}
+        found: dict[WantedFile, None] = {}
         for line, row in rows:
             wanted = _wanted(row, path, line)
             if wanted.url:
@@ -100,7 +100,7 @@ def _parquet(path: Path) -> Iterable[Mapping[str, Any]]:
         raise UsageError(f"the list cannot be read: {error}", given=str(path), allowed=FORMS) from None
 
 
-def _wanted(row: Mapping[str, Any], path: Path, line: int) -> Wanted:
+def _wanted(row: Mapping[str, Any], path: Path, line: int) -> WantedFile:
     values = {
         key: next((str(row[name]).strip() for name in names if row.get(name) is not None), "")
         for key, names in COLUMNS.items()
@@ -113,4 +113,4 @@ def _wanted(row: Mapping[str, Any], path: Path, line: int) -> Wanted:
         values[kind] = values[kind].lower().removeprefix(f"{kind}:")
         if values[kind] and not form.fullmatch(values[kind]):
             raise UsageError(f"that is no {kind}", given=f"{path}:{line}: {values[kind][:80]!r}")
-    return Wanted(**values)
+    return WantedFile(**values)

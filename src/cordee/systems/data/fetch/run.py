@@ -17,7 +17,7 @@ from typing import Any
 from cordee.core.errors import CordeeError
 from cordee.core.units import utc_text
 from cordee.systems.data.fetch.download import ACCOUNT, Download, Gone, Later, file_name
-from cordee.systems.data.fetch.listing import Wanted
+from cordee.systems.data.fetch.listing import WantedFile
 from cordee.systems.data.fetch.reach import Refused, site_of
 
 _TRIES = 3
@@ -58,7 +58,7 @@ class BlockList:
 
 @dataclass
 class _Site:
-    waiting: deque[tuple[Wanted, int]] = field(default_factory=deque)
+    waiting: deque[tuple[WantedFile, int]] = field(default_factory=deque)
     due: float = 0.0
     strained: int = 0
     busy: int = 0
@@ -66,7 +66,7 @@ class _Site:
 
 
 @dataclass
-class Summary:
+class FetchSummary:
     """How many URLs ended how, and which were not fetched: (URL, why)."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -106,7 +106,7 @@ class FetchRun:
         self._sites: dict[str, _Site] = {}
         self._ready: list[tuple[float, str]] = []
         self._open = 0
-        self._summary = Summary()
+        self._summary = FetchSummary()
         self._stopped: BaseException | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ class FetchRun:
         except OSError as error:
             raise CordeeError(f"cannot write there: {error.strerror}", given=str(folder)) from None
 
-    def run(self, wanted: list[Wanted]) -> Summary:
+    def run(self, wanted: list[WantedFile]) -> FetchSummary:
         """Fetch all of them.
 
         Raises:
@@ -122,7 +122,7 @@ class FetchRun:
         """
         began = time.monotonic()
         before = self._before()
-        taken: dict[str, Wanted] = {}
+        taken: dict[str, WantedFile] = {}
         for one in wanted:
             try:
                 name = file_name(one)
@@ -203,7 +203,7 @@ class FetchRun:
             site.queued = True
             heapq.heappush(self._ready, (site.due, name))
 
-    def _next(self) -> tuple[str, Wanted, int] | None:
+    def _next(self) -> tuple[str, WantedFile, int] | None:
         """Wait until a site may be asked, and return it with what is to be fetched from it; None: all have ended."""
         while self._open and self._stopped is None:
             if not self._ready:
@@ -227,7 +227,7 @@ class FetchRun:
         self._changed.notify_all()
         return None
 
-    def _fetch(self, name: str, one: Wanted, tries: int) -> bool:
+    def _fetch(self, name: str, one: WantedFile, tries: int) -> bool:
         """Fetch one and note it; return whether it is to be tried again."""
         site = self._sites[name]
         if site.strained >= _MOST_STRAINED:
@@ -256,7 +256,7 @@ class FetchRun:
             self._note(one, "fetched", **about, **more, seconds=round(time.monotonic() - began, 3))
         return False
 
-    def _note(self, one: Wanted, status: str, **about: Any) -> None:
+    def _note(self, one: WantedFile, status: str, **about: Any) -> None:
         entry = {"url": one.url, "status": status, **about, "at": utc_text()}
         with self._changed:
             if status != "already":

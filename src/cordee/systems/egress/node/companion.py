@@ -13,7 +13,7 @@ from cordee.runs.folder import say
 from cordee.runs.lane import Lane, RepeatedLook
 from cordee.runs.plan import RunPlan
 from cordee.systems.egress.node.classes import CLASSES, REST, DestinationClasses
-from cordee.systems.egress.node.counts import UNTOLD, Traffic, counts_of
+from cordee.systems.egress.node.counts import UNTOLD, DestinationTraffic, counts_of
 from cordee.telemetry.node.blocklog import encode_facts, encode_grid, encode_schema
 from cordee.telemetry.node.catalogue import EGRESS, described
 
@@ -129,7 +129,7 @@ class NodeEgress:
         if self._at is not None:
             elapsed_s = now - self._at
         self._at = now
-        traffic: Mapping[str, Traffic] = counts.by_address
+        traffic: Mapping[str, DestinationTraffic] = counts.by_address
         self._ask(traffic, now)
         news = self._news(traffic)
         return EgressLook(unix_s(), counts.method.name, self._rates(traffic, elapsed_s), news)
@@ -158,14 +158,14 @@ class NodeEgress:
         if self._counts is not None:
             self._counts.close()
 
-    def _ask(self, traffic: Mapping[str, Traffic], now: float) -> None:
+    def _ask(self, traffic: Mapping[str, DestinationTraffic], now: float) -> None:
         """Ask for the addresses of listed hosts, where something went to who is not listed."""
         due = self._asked_at is None or now - self._asked_at > _ASK_AGAIN_S
         if self._classes.names_hosts and due and any(self._classes.of(one).kind == REST for one in traffic):
             self._asked_at = now
             self._classes.ask()
 
-    def _rates(self, traffic: Mapping[str, Traffic], elapsed_s: float) -> list[float]:
+    def _rates(self, traffic: Mapping[str, DestinationTraffic], elapsed_s: float) -> list[float]:
         sums = {kind: [0.0, 0.0, 0.0] for kind in CLASSES}
         for address, one in traffic.items():
             sent, received = self._before.get(address, (0, 0))
@@ -180,7 +180,7 @@ class NodeEgress:
             rates.append(connections)
         return rates
 
-    def _news(self, traffic: Mapping[str, Traffic]) -> dict[str, dict[str, Any]]:
+    def _news(self, traffic: Mapping[str, DestinationTraffic]) -> dict[str, dict[str, Any]]:
         assert self._counts is not None
         about = {
             NODE_DEVICE: {
@@ -191,7 +191,7 @@ class NodeEgress:
             }
         }
         most = sorted(traffic, key=lambda address: -traffic[address].sent - traffic[address].received)
-        more = Traffic()
+        more = DestinationTraffic()
         for place, address in enumerate(most):
             one, known = traffic[address], self._classes.of(address)
             if place < _MOST_TOLD:
@@ -206,7 +206,7 @@ class NodeEgress:
         return news
 
 
-def told_of(traffic: Traffic, kind: str, name: str) -> dict[str, Any]:
+def told_of(traffic: DestinationTraffic, kind: str, name: str) -> dict[str, Any]:
     """Return what is told of one destination."""
     return {
         "class": kind,

@@ -20,7 +20,7 @@ _MOST_COUNTERS_BYTES = 8 << 20
 UNTOLD = "?"  # as a destination: of what goes to more destinations than are kept apart
 
 
-class Traffic:
+class DestinationTraffic:
     """What has gone to one destination, in bytes, and how many connections there were and are."""
 
     __slots__ = ("connections", "open", "received", "sent")
@@ -75,7 +75,7 @@ class SocketCounts:
         self._moved: dict[int, tuple[int, int]] = {}  # of ours, by cookie
         self._strange: dict[int, int] = {}  # looks at others, by cookie
         self._cgroups = job_cgroup_numbers()
-        self.by_address: dict[str, Traffic] = {}
+        self.by_address: dict[str, DestinationTraffic] = {}
         self._unclaimed: dict[str, list[TcpConnection]] = {}
         self._forgotten = 0
         inodes = open_sockets(run_processes(owner))
@@ -139,11 +139,11 @@ class SocketCounts:
     def close(self) -> None:
         self._connections.close()
 
-    def _take(self, one: TcpConnection) -> Traffic:
+    def _take(self, one: TcpConnection) -> DestinationTraffic:
         traffic = self.by_address.get(one.remote)
         if traffic is None:
             address = one.remote if len(self.by_address) < _MOST_DESTINATIONS else UNTOLD
-            traffic = self.by_address.setdefault(address, Traffic())
+            traffic = self.by_address.setdefault(address, DestinationTraffic())
         if one.cookie not in self._moved:
             traffic.connections += 1
         sent, received = self._moved.get(one.cookie, (0, 0))
@@ -188,7 +188,7 @@ class FileCounts:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self.by_address: dict[str, Traffic] = {}
+        self.by_address: dict[str, DestinationTraffic] = {}
 
     def look(self) -> None:
         """Read it.
@@ -204,9 +204,9 @@ class FileCounts:
         age_s = unix_s() - float(told["at"])
         if age_s > _STALE_S:
             raise OSError(f"{self._path} was written {age_s:.0f} s ago: the site's command has ended")
-        found: dict[str, Traffic] = {}
+        found: dict[str, DestinationTraffic] = {}
         for address, (sent, received) in told["destinations"].items():
-            traffic = found[address] = Traffic()
+            traffic = found[address] = DestinationTraffic()
             traffic.sent, traffic.received = int(sent), int(received)
         self.by_address = found
 

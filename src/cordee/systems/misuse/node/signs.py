@@ -29,7 +29,7 @@ _MOST_COMMAND = 4096
 _MOST_MAPS = 4 << 20
 
 
-class Sight(NamedTuple):
+class WorkSight(NamedTuple):
     """What the processes of a run have done in one interval.
 
     Attributes:
@@ -69,7 +69,7 @@ class MisuseSigns:
         self._names = re.compile("|".join(_as_pattern(name) for name in (*KNOWN, *names)), re.IGNORECASE)
         self._before: dict[int, tuple[float, Optional[int], Optional[int]]] = {}
         self._at: Optional[float] = None
-        self._sights: Deque[Sight] = deque(maxlen=LOOKS)
+        self._sights: Deque[WorkSight] = deque(maxlen=LOOKS)
         self._outside: Deque[dict[str, int]] = deque(maxlen=LOOKS + 1)
 
     def look(self, pids: Collection[int], now: float, steps: bool, outside: Sequence[TcpConnection]) -> Optional[Signs]:
@@ -105,7 +105,7 @@ class MisuseSigns:
             ]
             known = all(counts[pid][1] is not None for pid in both)
             read, written = (grown[1], grown[2]) if known else (None, None)
-            self._sights.append(Sight(grown[0], read, written, frozenset(both)))
+            self._sights.append(WorkSight(grown[0], read, written, frozenset(both)))
         self._before, self._at = counts, now
 
     def _count(self, pid: int) -> Optional[tuple[float, Optional[int], Optional[int]]]:
