@@ -89,7 +89,7 @@ def content(source: Source, entry: ZipEntry, budget: ScanBudget) -> Source:
     raise ValueError(f"it is packed by method {entry.method}, which cannot be read here")
 
 
-class Unpacked(NamedTuple):
+class UnpackedStreams(NamedTuple):
     """What a decompressor made of some bytes.
 
     Attributes:
@@ -101,7 +101,7 @@ class Unpacked(NamedTuple):
     fault: str
 
 
-def unpacked(packed: Source, make: Callable[[], Any], budget: ScanBudget, skip: int = 0) -> Unpacked:
+def unpacked(packed: Source, make: Callable[[], Any], budget: ScanBudget, skip: int = 0) -> UnpackedStreams:
     """Return what is in all streams that follow each other, as loaders read them.
 
     Args:
@@ -136,10 +136,10 @@ def unpacked(packed: Source, make: Callable[[], Any], budget: ScanBudget, skip: 
         fault = str(error)
     if not fault and not machine.eof:
         fault = "it is cut off"
-    return Unpacked(BytesSource(b"".join(pieces)), fault)
+    return UnpackedStreams(BytesSource(b"".join(pieces)), fault)
 
 
-def _begun(result: Unpacked) -> Source:
+def _begun(result: UnpackedStreams) -> Source:
     if result.fault and not result.source.size:
         raise ValueError(f"it cannot be unpacked ({result.fault})")
     return result.source
