@@ -103,7 +103,7 @@ class RunLead:
         self.early = EarlyEnd(step, chains)
         self.trial: Optional[Trial] = None
         self._policy = RestartCounter(step.restart.retries, step.restart.backoff_s)
-        self._attempts, self._restarted = attempts, attempts > 0
+        self._attempts, self._restarted, self._trials = attempts, attempts > 0, 0
         self._former: Optional[Attempt] = None
         self._over = self._busy = self._waited = self._fate_wanted = self._fate_known = False
         self._phase: Phase = self._idle
@@ -112,7 +112,6 @@ class RunLead:
         self._began = self._deadline = 0.0
         self._concluded: Optional[Concluded] = None
         self._refused: Optional[Union[Ended, SegmentOver]] = None
-        self._trials = 0
         self._rules: dict[type, Callable[[Any], list[RunCommand]]] = {
             Lead: self._lead,
             Changed: lambda event: self._look_soon(),
@@ -179,10 +178,8 @@ class RunLead:
         return self._look_soon(commands + self._of_trial(NoSuccessor()))
 
     def _terminated(self, event: Terminated) -> list[RunCommand]:
-        if self._fate_wanted:
-            return []
-        self._fate_wanted = True
-        return self._look_soon([LearnFate()])
+        wanted, self._fate_wanted = self._fate_wanted, True
+        return [] if wanted else self._look_soon([LearnFate()])
 
     def _fated(self, event: FateKnown) -> list[RunCommand]:
         self._fate_known = True
@@ -227,8 +224,7 @@ class RunLead:
         """It is said which nodes have no agent: of thousands not at once."""
         if self._pool.unsaid:
             return self._again(now + _TELL_S)
-        over = self._pool.too_few_came(self._logs)
-        self._phase = self._prepare
+        self._phase, over = self._prepare, self._pool.too_few_came(self._logs)
         return [] if over is None else self._finish(over)
 
     @property
@@ -359,9 +355,7 @@ class RunLead:
 
     def _pause(self, now: float) -> list[RunCommand]:
         """A moment passes before the next attempt."""
-        if now < self._deadline:
-            return self._again(self._deadline)
-        return self._wait(now)
+        return self._again(self._deadline) if now < self._deadline else self._wait(now)
 
     def _wait_for_nodes(self, now: float) -> list[RunCommand]:
         """There are as many nodes as the run wants, or no more of them come."""
