@@ -36,14 +36,14 @@ def command(
     from cordee.core.draw.clean import clean
     from cordee.core.errors import UsageError
     from cordee.core.units import format_size
+    from cordee.systems.checkpoints.library import library_of, newest_on
     from cordee.systems.checkpoints.safetensors import export
-    from cordee.systems.checkpoints.shelf import newest_on, shelf_of
 
     try:
         most = parse_size(shard_size)
     except ValueError as error:
         raise UsageError(f"--shard-size: {error}", given=shard_size, allowed='a size such as "5GB"') from None
-    chosen = newest_on(shelf_of(target, runs))
+    chosen = newest_on(library_of(target, runs))
     done = export(chosen.path, folder, dtype, most, workers)
     if as_json:
         print_json({"schema": SCHEMA, "checkpoint": chosen.path, **done})

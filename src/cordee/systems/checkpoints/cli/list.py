@@ -27,16 +27,18 @@ def command(target: str, runs: str | None, as_json: bool) -> None:
     """
     from cordee.core.draw.clean import clean
     from cordee.core.units import format_size, utc_text
-    from cordee.systems.checkpoints.shelf import shelf_of
+    from cordee.systems.checkpoints.library import library_of
 
-    shelf = shelf_of(target, runs)
+    library = library_of(target, runs)
     if as_json:
-        print_json({"schema": SCHEMA, "path": shelf.path, "checkpoints": [one.document() for one in shelf.checkpoints]})
+        print_json(
+            {"schema": SCHEMA, "path": library.path, "checkpoints": [one.document() for one in library.checkpoints]}
+        )
         return
-    for one in shelf.checkpoints:
+    for one in library.checkpoints:
         step = "-" if one.step is None else str(one.step)
         state = "" if one.complete else f"  not whole: {one.reason}"
         made = f"{one.run or 'unknown run'}, {utc_text(one.time)}"
         click.echo(clean(f"{one.name:<24} step {step:<10} {format_size(one.bytes):>9}  {made}{state}"))
-    if not shelf.checkpoints:
-        click.echo(clean(f"no checkpoint lies in {shelf.path}"))
+    if not library.checkpoints:
+        click.echo(clean(f"no checkpoint lies in {library.path}"))

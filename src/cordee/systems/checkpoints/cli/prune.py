@@ -30,16 +30,16 @@ def command(target: str, keep: int, milestones: int | None, yes: bool, runs: str
     """
     from cordee.core.draw.clean import clean
     from cordee.core.units import format_size
-    from cordee.systems.checkpoints.shelf import prunable, remove, shelf_of
+    from cordee.systems.checkpoints.library import library_of, prunable, remove
 
-    shelf = shelf_of(target, runs)
-    old, spared = prunable(shelf, keep, milestones or 0)
+    library = library_of(target, runs)
+    old, spared = prunable(library, keep, milestones or 0)
     if yes:
         remove(old)
     size = sum(one.bytes for one in old)
     if as_json:
         names = [one.document() for one in old]
-        print_json({"schema": SCHEMA, "path": shelf.path, "removed": yes, "bytes": size, "checkpoints": names})
+        print_json({"schema": SCHEMA, "path": library.path, "removed": yes, "bytes": size, "checkpoints": names})
         return
     for one in old:
         click.echo(clean(f"{'removed' if yes else 'would go'}: {one.name} ({format_size(one.bytes)})"))

@@ -27,18 +27,18 @@ def command(target: str, runs: str | None, as_json: bool) -> None:
       cordee checkpoint verify checkpoints/step-000001000
     """
     from cordee.core.draw.clean import clean
-    from cordee.systems.checkpoints.shelf import shelf_of, verified
+    from cordee.systems.checkpoints.library import library_of, verified
 
-    shelf = shelf_of(target, runs)
+    library = library_of(target, runs)
     answers = []
-    for one in shelf.checkpoints:
+    for one in library.checkpoints:
         problem, checked = verified(one)
         answers.append({"name": one.name, "path": one.path, "ok": not problem, "checked": checked, "problem": problem})
         if not as_json:
             said = f"damaged: {problem}" if problem else "whole" if checked else "whole, no check sums to compare with"
             click.echo(clean(f"{one.name}: {said}"))
     if as_json:
-        print_json({"schema": SCHEMA, "path": shelf.path, "checkpoints": answers})
+        print_json({"schema": SCHEMA, "path": library.path, "checkpoints": answers})
     elif not answers:
-        click.echo(clean(f"no checkpoint lies in {shelf.path}"))
+        click.echo(clean(f"no checkpoint lies in {library.path}"))
     raise click.exceptions.Exit(EXIT_DONE if all(answer["ok"] for answer in answers) else EXIT_BAD)

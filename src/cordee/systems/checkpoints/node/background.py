@@ -18,7 +18,7 @@ from cordee.systems.checkpoints.node.snapshot import ABANDON, GO_ON, HURRY, Snap
 from cordee.systems.checkpoints.node.sums import files_of
 from cordee.systems.checkpoints.node.training_folder import CheckpointPlace
 from cordee.systems.checkpoints.node.write_rate import Pace, StepTimes
-from cordee.systems.checkpoints.node.writer import Request
+from cordee.systems.checkpoints.node.writer import WriteRequest
 
 _WRITER = "cordee.systems.checkpoints.node.writer"
 # What would make a writer take itself for the rank.
@@ -26,7 +26,7 @@ _OF_THE_RANK = ("CORDEE_CHANNEL", "CORDEE_ADAPTERS", "CORDEE_PULSE")
 _END_S = 10.0
 
 
-class Flight(NamedTuple):
+class SaveInFlight(NamedTuple):
     """A save under way: its step, when it began (monotonic), how long the training waited for it."""
 
     step: int
@@ -56,7 +56,7 @@ class BackgroundSaves:
         self._storage: Any = None
         self._completes, self._bytes = False, 0
         self._owner = os.getpid()
-        self.flight: Optional[Flight] = None
+        self.flight: Optional[SaveInFlight] = None
         self.steps = StepTimes()
         atexit.register(self.close)
 
@@ -80,7 +80,7 @@ class BackgroundSaves:
 
     def hand_over(
         self,
-        flight: Flight,
+        flight: SaveInFlight,
         partial: str,
         interval_s: Optional[float],
         rank: int,
@@ -95,7 +95,7 @@ class BackgroundSaves:
         assert self._memory is not None
         own = files_of(partial, rank) if self.lack else []
         ends = (list(completion), place.handed_over()) if rank == 0 else ()
-        request = Request(
+        request = WriteRequest(
             rank,
             partial,
             self._memory.size,

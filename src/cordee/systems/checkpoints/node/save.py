@@ -16,7 +16,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Union
 from cordee.core.errors import CheckpointError
 from cordee.runs.checkpoint import Checkpoint
 from cordee.systems.checkpoints.node import dcp_reader, random_state, save_facts
-from cordee.systems.checkpoints.node.background import BackgroundSaves, Flight
+from cordee.systems.checkpoints.node.background import BackgroundSaves, SaveInFlight
 from cordee.systems.checkpoints.node.folder import read_manifest
 from cordee.systems.checkpoints.node.manifest import Completion, complete
 from cordee.systems.checkpoints.node.ranks import agreed, attempt, gathered, world
@@ -245,7 +245,7 @@ class Checkpointer:
             problem = attempt(lambda: dcp.save(self._state(), storage_writer=background.storage(partial)))
         problem = problem or attempt(lambda: background.keep(f"rank-{rank}.pt", self._save_rank))
         self._raise_together(problem, name, partial)
-        flight = Flight(step, began, time.monotonic() - began)
+        flight = SaveInFlight(step, began, time.monotonic() - began)
         what = self._completion(step, name)
         problem = attempt(lambda: background.hand_over(flight, partial, interval_s, rank, what, self._place))
         if any(gathered(problem)):

@@ -30,7 +30,7 @@ _LOOK_S = 0.1
 _OTHERS_S = 60.0
 
 
-class Request(NamedTuple):
+class WriteRequest(NamedTuple):
     """One rank's part of a save.
 
     Attributes:
@@ -85,7 +85,7 @@ class Writer:
             if not line.strip():
                 return
             self._told = False
-            request = Request(*json.loads(line))
+            request = WriteRequest(*json.loads(line))
             try:
                 _answer({"written": self._written(request)})
                 if request.completion is not None:
@@ -93,7 +93,7 @@ class Writer:
             except Exception as error:  # the answer must come: a rank may wait for it
                 self._failed(request, _words(error, request.partial))
 
-    def _failed(self, request: Request, why: str) -> None:
+    def _failed(self, request: WriteRequest, why: str) -> None:
         """Say it to the rank, and to the one that waits for this rank's part; rank 0 takes the folder away."""
         if request.completion is not None:
             discard(request.partial)
@@ -102,7 +102,7 @@ class Writer:
                 _leave_word(request, {"failed": f"rank {request.rank}: {why}"})
         _answer({"failed": why})
 
-    def _written(self, request: Request) -> int:
+    def _written(self, request: WriteRequest) -> int:
         """Write a rank's files, leave word of their sums, and return their bytes."""
         if self._map is None or len(self._map) != request.size:
             self._map = mmap.mmap(self._descriptor, request.size, prot=mmap.PROT_READ)
@@ -170,7 +170,7 @@ class Writer:
     def _word(self) -> int:
         return heard(self._map)[0] if self._map is not None else GO_ON
 
-    def _completed(self, request: Request) -> str:
+    def _completed(self, request: WriteRequest) -> str:
         """Wait for the other ranks' parts and complete the checkpoint; returns its path."""
         assert request.completion is not None
         assert request.place is not None
@@ -225,7 +225,7 @@ def _libc() -> Optional[Any]:
 _LIBC = _libc()
 
 
-def _leave_word(request: Request, document: dict[str, Any]) -> None:
+def _leave_word(request: WriteRequest, document: dict[str, Any]) -> None:
     """Tell the one that completes the checkpoint what became of this rank's part."""
     word = os.path.join(request.partial, f"{WORDS}{request.rank}")
     with open(f"{word}.tmp", "w", encoding="utf-8") as file:

@@ -17,7 +17,7 @@ _COMPRESSED = 4
 
 
 @dataclass(frozen=True)
-class Source:
+class StagingSource:
     """A data set as it lies in the store.
 
     Attributes:
@@ -63,7 +63,7 @@ class Source:
         return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
 
 
-def source_of(address: str, *, unpack: bool) -> Source:
+def source_of(address: str, *, unpack: bool) -> StagingSource:
     """Return what lies at a path or an address of a store, listed now.
 
     Raises:
@@ -75,7 +75,7 @@ def source_of(address: str, *, unpack: bool) -> Source:
         store = open_store(place)
         objects = tuple(store.list())
         if objects or not is_remote(place):
-            return _checked(Source(address, name, store, objects, True, False))
+            return _checked(StagingSource(address, name, store, objects, True, False))
     if above.endswith(":/"):
         raise DataError("nothing is there", given=address, next="correct the address")
     store = open_store(above or "/")
@@ -86,10 +86,10 @@ def source_of(address: str, *, unpack: bool) -> Source:
     ending = next((ending for ending in _ARCHIVES if name.lower().endswith(ending)), "")
     archive = unpack and not beside and len(name) > len(ending) > 0
     called = name[: -len(ending)] if archive else name
-    return _checked(Source(address, called, store, (one, *beside), archive, archive))
+    return _checked(StagingSource(address, called, store, (one, *beside), archive, archive))
 
 
-def _checked(source: Source) -> Source:
+def _checked(source: StagingSource) -> StagingSource:
     for one in source.objects:
         if one.name.startswith("/") or ".." in one.name.split("/"):
             raise DataError("a name in it leads out of the folder", given=one.name, next="rename it at the source")

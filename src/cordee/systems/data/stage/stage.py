@@ -18,7 +18,7 @@ from cordee.core.errors import DataError
 from cordee.job.profile import ClusterProfile
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.stage.claims import StagedSets, bytes_below
-from cordee.systems.data.stage.source import Source, source_of, unpack
+from cordee.systems.data.stage.source import StagingSource, source_of, unpack
 from cordee.systems.data.stage.tier import Tier, To, decide, tiers
 from cordee.systems.data.stores import Stored, is_remote
 
@@ -100,7 +100,7 @@ def stage(
 
 
 def _staged(
-    source: Source,
+    source: StagingSource,
     key: str,
     tier: Tier,
     reason: str,
@@ -132,7 +132,7 @@ def _staged(
     return Staged(tier.kind, str(path), bytes_below(path), read, time.monotonic() - began, reason, len(removed))
 
 
-def _copy(source: Source, partial: Path, prepare: str, tell: Callable[[int, int], None]) -> None:
+def _copy(source: StagingSource, partial: Path, prepare: str, tell: Callable[[int, int], None]) -> None:
     """Put a data set together in a folder of its own, and see that it is what it was when it was listed."""
     target = partial / source.name
     below = target if source.is_folder and not source.archive else partial

@@ -28,7 +28,7 @@ class Tier(NamedTuple):
     room_bytes: int
 
 
-class Decision(NamedTuple):
+class StagingDecision(NamedTuple):
     """Where it goes, None: it is read in place; and why."""
 
     tier: Tier | None
@@ -59,7 +59,7 @@ def tiers(profile: ClusterProfile) -> list[Tier]:
     return found
 
 
-def decide(to: To, size: int, there: list[Tier], removable: dict[Path, int]) -> Decision:
+def decide(to: To, size: int, there: list[Tier], removable: dict[Path, int]) -> StagingDecision:
     """Return where so many bytes go.
 
     Args:
@@ -83,7 +83,7 @@ def decide(to: To, size: int, there: list[Tier], removable: dict[Path, int]) -> 
             )
         else:
             fits = f"{format_size(size)} fit into {called}, where {format_size(room)} may be used"
-            return Decision(tier, "; ".join([fits, *passed]))
+            return StagingDecision(tier, "; ".join([fits, *passed]))
     if not passed:
         passed.append("this node has no such place" if to != "auto" else "this node has no place of its own")
-    return Decision(None, "; ".join(passed))
+    return StagingDecision(None, "; ".join(passed))

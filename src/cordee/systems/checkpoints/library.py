@@ -20,7 +20,7 @@ from cordee.systems.checkpoints.node.training_folder import discard, firsts
 
 
 @dataclass(frozen=True)
-class Shelved:
+class KeptCheckpoint:
     """One checkpoint.
 
     Attributes:
@@ -50,14 +50,14 @@ class Shelved:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class CheckpointLibrary:
     """Checkpoints in one folder, the newest last."""
 
     path: str
-    checkpoints: list[Shelved] = field(default_factory=list)
+    checkpoints: list[KeptCheckpoint] = field(default_factory=list)
 
 
-def shelf_of(target: str, runs: str | None) -> Shelf:
+def library_of(target: str, runs: str | None) -> CheckpointLibrary:
     """Return the checkpoints of a path or a run.
 
     Args:
@@ -75,27 +75,27 @@ def shelf_of(target: str, runs: str | None) -> Shelf:
                 "there is no such path", given=target, allowed="a checkpoint, a folder of them, or a run"
             )
         if path.is_file() or (path / MANIFEST).exists() or (path / ".metadata").exists():
-            return Shelf(str(path.absolute().parent), _shelved([_entry(path)]))
-        return Shelf(str(path.absolute()), _shelved(candidates(path, PATTERN)))
+            return CheckpointLibrary(str(path.absolute().parent), _kept([_entry(path)]))
+        return CheckpointLibrary(str(path.absolute()), _kept(candidates(path, PATTERN)))
     policy = read_plan(found(target, runs)).step.checkpoint
-    return Shelf(policy.path, _shelved(candidates(policy.path, policy.pattern)))
+    return CheckpointLibrary(policy.path, _kept(candidates(policy.path, policy.pattern)))
 
 
-def newest_on(shelf: Shelf) -> Shelved:
+def newest_on(library: CheckpointLibrary) -> KeptCheckpoint:
     """Return the newest whole checkpoint.
 
     Raises:
         CheckpointError: there is none.
     """
-    whole = [one for one in shelf.checkpoints if one.complete]
+    whole = [one for one in library.checkpoints if one.complete]
     if not whole:
         raise CheckpointError(
-            "there is no complete checkpoint", given=shelf.path, next="`cordee checkpoint list` says why"
+            "there is no complete checkpoint", given=library.path, next="`cordee checkpoint list` says why"
         )
     return whole[-1]
 
 
-def verified(one: Shelved) -> tuple[str, bool]:
+def verified(one: KeptCheckpoint) -> tuple[str, bool]:
     """Return what is wrong with a checkpoint, empty when nothing is, and whether there were check sums to compare with."""
     if not one.complete:
         return one.reason, one.described
@@ -108,11 +108,11 @@ def verified(one: Shelved) -> tuple[str, bool]:
     return "", True
 
 
-def prunable(shelf: Shelf, keep: int, milestones: int) -> tuple[list[Shelved], list[str]]:
+def prunable(library: CheckpointLibrary, keep: int, milestones: int) -> tuple[list[KeptCheckpoint], list[str]]:
     """Return the checkpoints that may go, and the runs whose stay because they train here."""
-    training = {trainer.run for trainer in trainers(shelf.path) if trainer.training}
-    old: list[Shelved] = []
-    whole = [one for one in shelf.checkpoints if one.described and one.complete]
+    training = {trainer.run for trainer in trainers(library.path) if trainer.training}
+    old: list[KeptCheckpoint] = []
+    whole = [one for one in library.checkpoints if one.described and one.complete]
     for run in {one.run for one in whole} - training:
         mine = sorted((one for one in whole if one.run == run), key=lambda one: one.time)
         stay = firsts([Checkpoint(one.path, one.name, one.step, 0) for one in mine], milestones)
@@ -120,7 +120,7 @@ def prunable(shelf: Shelf, keep: int, milestones: int) -> tuple[list[Shelved], l
     return sorted(old, key=lambda one: one.time), sorted(training & {one.run for one in whole if one.run})
 
 
-def remove(old: Iterable[Shelved]) -> None:
+def remove(old: Iterable[KeptCheckpoint]) -> None:
     """Remove checkpoints, each hidden first, so that none is ever half there.
 
     Raises:
@@ -141,9 +141,9 @@ def _entry(path: Path) -> Checkpoint:
     return only
 
 
-def _shelved(entries: list[Checkpoint]) -> list[Shelved]:
+def _kept(entries: list[Checkpoint]) -> list[KeptCheckpoint]:
     among = trainers(os.path.dirname(entries[0].path)) if entries else []
-    shelved = []
+    kept = []
     for entry in entries:
         problems: list[str] = []
         whole = checkpoint_at(entry.path, problems) is not None
@@ -151,10 +151,12 @@ def _shelved(entries: list[Checkpoint]) -> list[Shelved]:
         described = os.path.isfile(os.path.join(entry.path, MANIFEST))
         size = _bytes_of(entry.path)
         run = owner_of(entry, among)
-        shelved.append(
-            Shelved(entry.name, entry.path, entry.step, run, whole, reason, size, entry.mtime_ns / 1e9, described)
+        kept.append(
+            KeptCheckpoint(
+                entry.name, entry.path, entry.step, run, whole, reason, size, entry.mtime_ns / 1e9, described
+            )
         )
-    return shelved
+    return kept
 
 
 def _bytes_of(path: str) -> int:
