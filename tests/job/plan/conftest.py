@@ -17,6 +17,8 @@ Made = tuple[LoadedJob, Plan, list[Finding]]
 Make = Callable[..., Made]
 
 HEAD = 'name = "a"\nrun = "python train.py"\n'
+# PyTorch without CUDA, as the tests have it, is told to jobs that ask for GPUs.
+NO_SCAN = '[scan]\npolicy = "off"\n'
 
 
 @pytest.fixture
@@ -48,6 +50,6 @@ def site(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
     def call(need: str, profile: str, rest: str = "") -> Made:
         (tmp_path / "clusters/alps.toml").write_text(profile)
-        return make(f"{HEAD}{rest}[need]\n{need}\n")
+        return make(f"{HEAD}{rest}[need]\n{need}\n{NO_SCAN}")
 
     return call

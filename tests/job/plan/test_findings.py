@@ -11,7 +11,7 @@ from cordee.core.findings import Finding
 from cordee.runs.plan import Checkpoints
 from cordee.systems.checkpoints.node.owner import RunCheckpoints
 
-from .conftest import HEAD, Make
+from .conftest import HEAD, NO_SCAN, Make
 
 NOT_HONOURED = [
     ("[sweep]\nlr = [1, 2]\n", "sweep", 3, ["lr"]),
@@ -175,7 +175,7 @@ def test_gpus_that_are_not_there_are_refused(make: Make) -> None:
     assert (found.severity, found.line, found.given) == ("error", 5, 4)
     assert found.text == "the job asks for 8 GPUs and this machine has none"
     assert (found.allowed, found.next) == ("at most 0 per node", "add [on.local] need = { gpus_per_node = 0 }")
-    assert not make(text, gpus=8)[2]
+    assert not make(text + NO_SCAN, gpus=8)[2]
 
 
 def test_more_memory_than_there_is_is_refused(make: Make) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -127,7 +128,17 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                 "segment": {"limit_s": 3600.0, "grace_s": 60.0, "max_segments": 1, "next": "requeue"},
                 "environment": None,
                 "data": [],
-                "systems": {},
+                "systems": {
+                    "egress": {
+                        "action": "report",
+                        "most": 10**9,
+                        "every_s": 1.0,
+                        "listed": {"site": ANY, "registries": {}, "object_stores": {}, "listed": {}},
+                        "counters": None,
+                        "account": None,
+                        "cluster": "local",
+                    }
+                },
             }
         ],
         "timeouts": {
@@ -151,8 +162,11 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
             "preparation": "cordee.systems.vetting.node.preparation:NodeVetting",
             "checks": "cordee.systems.vetting.node.checks",
             "checkpoints": "cordee.systems.checkpoints.node.owner:RunCheckpoints",
+            "companion/egress": "cordee.systems.egress.node.companion:EgressWatch",
             "companion/explain": "cordee.systems.explain.node.companion:StandWatch",
             "companion/explain-hardware": "cordee.systems.explain.node.hardware.watch:HardwareWatch",
+            "companion/misuse": "cordee.systems.misuse.node.companion:MisuseWatch",
+            "watcher/egress": "cordee.systems.egress.node.watch:EgressJudge",
             "watcher/explain": "cordee.systems.explain.node.hang.watch:HangWatch",
             "watcher/explain-profile": "cordee.systems.explain.node.profile.watch:ProfileWatch",
             "watcher/explain-slow": "cordee.systems.explain.node.slow.watch:SlowWatch",

@@ -14,7 +14,7 @@ from cordee.job.cluster import list_clusters, load_cluster
 from cordee.runs.folder import RunFolder
 from cordee.testing.slurm import DisposableSlurm
 
-from .conftest import HEAD, Make
+from .conftest import HEAD, NO_SCAN, Make
 
 
 @pytest.fixture
@@ -64,7 +64,9 @@ def test_the_cluster_slurm_is_there_and_counts_drained_nodes_out(cluster: Dispos
 
 
 def test_a_plan_for_a_real_slurm_is_whole(cluster: DisposableSlurm, make: Make) -> None:
-    _, plan, findings = make(f'{HEAD}[need]\nnodes = 2\ngpus_per_node = 2\npartition = "debug"\ntime = "75min"\n')
+    _, plan, findings = make(
+        f'{HEAD}[need]\nnodes = 2\ngpus_per_node = 2\npartition = "debug"\ntime = "75min"\n{NO_SCAN}'
+    )
     request, segment = plan.step.request, plan.step.segment
     assert (request.cpus_per_rank, request.scheduler.exclusive) == (2, False)
     assert (segment.limit_s, segment.max_segments, segment.next) == (1800, 3, "requeue")

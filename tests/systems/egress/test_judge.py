@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cordee.control.supervisor.watchers import WatchedRun
+from cordee.runs.lane import Inline
 from cordee.systems.egress.node.companion import told_of
 from cordee.systems.egress.node.counts import DestinationTraffic
 from cordee.systems.egress.node.watch import EgressJudge
@@ -25,7 +26,7 @@ class Run:
         journal: Any = SimpleNamespace(append=lambda event, finding: self.findings.append(finding))
         attempt: Any = SimpleNamespace(number=1)
         nothing: Any = None
-        run = WatchedRun(plan, nothing, {}, journal, nothing, lambda: attempt, self.happened.append, nothing)
+        run = WatchedRun(plan, nothing, {}, journal, nothing, lambda: attempt, self.happened.append, nothing, Inline)
         self.judge = EgressJudge(run)
 
     def tell(self, node: str, address: str, sent: int, kind: str = "rest") -> None:

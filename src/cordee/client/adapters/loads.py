@@ -17,9 +17,7 @@ _told: set[str] = set()
 
 
 def wrap(module: ModuleType) -> None:
-    """Put a look at the path before the module's `load`, in the first rank; the file is not touched, and loading stays as it is."""
-    if os.environ.get("RANK", "0") != "0":
-        return
+    """Put a look at the path before the module's `load`, the file is not touched, and loading stays as it is."""
     try:
         with open(os.path.join(os.environ["CORDEE_RUN_DIR"], SEEN_FILE), encoding="utf-8") as file:
             seen = json.load(file)

@@ -86,7 +86,8 @@ def begin() -> None:
         adapters.append("jax")
     if "CORDEE_PULSE" in os.environ:  # it is no metric: `[hang]` says whether it is wanted
         adapters.append("pulse")
-    if os.environ.get("CORDEE_SCAN") != "off":
+    first = os.environ.get("CORDEE_SCAN") != "off" and os.environ.get("RANK", "0") == "0"
+    if first and os.path.exists(os.environ.get("CORDEE_RUN_DIR", "") + "/scan.json"):  # what the gate has looked at
         adapters.append("loads")
     if adapters and not any(getattr(finder, "of_cordee", False) for finder in sys.meta_path):
         sys.meta_path.insert(0, AfterImport(adapters))  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from cordee.runs.plan import RunSampling
 from cordee.telemetry.node.blocklog import encode_events
 from cordee.testing.simulation.loop import VirtualProcess
 from cordee.testing.simulation.surroundings import WorldPort
-from cordee.wire.messages import RankPlace
+from cordee.wire.messages import RankFinding, RankPlace
 
 _READ_EVENTS, _CORES, _GPUS = 200, 8, 8
 
@@ -284,7 +284,7 @@ class Channels:
         self._name = "step".ljust(self._event_bytes, "_")
         self.folder = world.memory(host)
         self.data = DataPositions()
-        self.damaged: list[str] = []
+        self.found: list[RankFinding] = []
         self.places: list[RankPlace] = []
         self.capped_values: list[tuple[int, int]] = []
         self._open = {name: channel for name, channel in world.channels.items() if name.startswith(f"{host.name}/")}

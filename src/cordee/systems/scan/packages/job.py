@@ -24,6 +24,7 @@ from cordee.systems.scan.packages.site import judge_of
 from cordee.systems.scan.packages.startup import startup_sights
 from cordee.systems.scan.policy import ScanPolicy
 
+_TORCH_RULES = ("package-torch-cpu", "package-torch-driver")
 _VERSION_BYTES = 1 << 16
 _RULES = {**PACKAGE_RULES, **IMAGE_RULES}
 _ACTIVATED = re.compile(r"(?:^|[;&\s])(?:source|\.)\s+[\"']?(?P<path>[^\s\"';&]+)/bin/activate\b")
@@ -159,7 +160,7 @@ def _of_images(
 def _of_environment(verdict: FileVerdict, policy: ScanPolicy) -> Iterator[Finding]:
     known = [sight for sight in verdict.sights if sight.rule == "package-advisory"]
     for sight in verdict.sights:
-        if sight.severity != "warn" or sight.rule.startswith("package-torch"):
+        if sight.severity != "warn" or sight.rule in _TORCH_RULES:
             yield _finding(verdict.path, sight, policy.severity(verdict._replace(verdict=sight.severity)))
     if known:
         said = f"of {counted(len(known), 'package')} of the environment vulnerabilities are known"
