@@ -138,6 +138,7 @@ class Watched:
 def main() -> None:
     """Print a table."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 90.0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what it has started ends with it
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         commands = programs(folder)

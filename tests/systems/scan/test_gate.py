@@ -56,6 +56,16 @@ def test_a_poisoned_file_of_the_command_stops_the_job(job, run):
     assert findings["scan-model-pickle-call"]["file"].endswith("model.pt")
 
 
+def test_folders_of_runs_among_checkpoints_are_cordees_own(job):
+    runs = job.folder / "runs/made-1"
+    runs.mkdir(parents=True)
+    poison(runs / "node.zip")
+    more = '[checkpoint]\npath = "."\npattern = "step-*"\nresume = "self"'
+    assert job("python train.py", more, "--runs", job.folder / "runs")[1] == {}
+    poison(job.folder / "step-1")
+    assert "step-1" in job("python train.py", more, "--runs", job.folder / "runs")[1]["scan-model-pickle-call"]["file"]
+
+
 def test_a_poisoned_checkpoint_or_data_set_stops_the_job(job):
     (job.folder / "saves" / "step-1").mkdir(parents=True)
     poison(job.folder / "saves" / "step-1" / "state.pt")

@@ -34,19 +34,21 @@ class ScanLocation(NamedTuple):
     Attributes:
         path: of it.
         most: how many of its files are looked at.
+        without: a folder that is passed over.
     """
 
     path: str
     most: int
+    without: Path | None = None
 
     def files(self) -> Iterator[str]:
         """Yield its regular files, at most as many as are looked at."""
-        return itertools.islice(_below(self.path), self.most)
+        return itertools.islice(_below(self.path, self.without), self.most)
 
     @property
     def whole(self) -> bool:
         """Whether all of its files are looked at."""
-        return next(itertools.islice(_below(self.path), self.most, None), None) is None
+        return next(itertools.islice(_below(self.path, self.without), self.most, None), None) is None
 
 
 def locations(loaded: LoadedJob, plan: Plan, code: Iterable[str]) -> Iterator[ScanLocation]:
@@ -61,7 +63,7 @@ def locations(loaded: LoadedJob, plan: Plan, code: Iterable[str]) -> Iterator[Sc
     """
     step, folder = plan.step, loaded.folder
     if step.checkpoint.declared:
-        yield ScanLocation(step.checkpoint.path, MOST_FILES)
+        yield ScanLocation(step.checkpoint.path, MOST_FILES, Path(plan.folder).parent)  # runs are Cordée's own
     for begun in step.checkpoint.begin.checkpoints if step.checkpoint.begin else ():
         yield ScanLocation(begun, MOST_FILES)
     words = [*_values(step.tasks.argv[1:]), *loaded.job.env.values()]
@@ -154,12 +156,12 @@ def _snapshots(hub: Path, repository: str, words: Sequence[str]) -> Iterator[Pat
         yield from [one for one in there if one.name in commits or one.name in words] or there
 
 
-def _below(place: str) -> Iterator[str]:
+def _below(place: str, without: Path | None) -> Iterator[str]:
     if os.path.isfile(place):
         yield place
     elif os.path.isdir(place):
         for folder, folders, names in os.walk(place):
-            folders.sort()
+            folders[:] = sorted(name for name in folders if Path(folder, name) != without)
             yield from (path for name in sorted(names) if os.path.isfile(path := os.path.join(folder, name)))
 
 
