@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cordee.core.secret_forms import keys_in, named_keys_in
-from cordee.core.secrets import OutputMask, masked_output, masked_text
+from cordee.core.secrets import OutputMask, masked_output, masked_text, secret_values
 
 BODY = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5hJ7kL9nP1qR3tV5xY7zA9cD1fG3hJ5kL7nP9rS1uV3xY5"
 KEYS = {
@@ -105,3 +105,26 @@ def test_a_real_ssh_key_is_one(tmp_path):
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "id")], check=True)
     text = (tmp_path / "id").read_text()
     assert masked_output(f"x {text} y") == "x ***\n y"
+
+
+@pytest.mark.parametrize(
+    ("env", "argv", "known"),
+    [
+        ({"HF_TOKEN": "not-a-known-form", "TOKENIZERS_PARALLELISM": "forbidden"}, (), {"not-a-known-form"}),
+        (
+            {},
+            ("x", "--password", "correct-horse", "--api-key=battery-staple", "--pad-token", "<padding>"),
+            {"correct-horse", "battery-staple"},
+        ),
+        ({"API_KEY": "short", "SSH_PRIVATE_KEY": "/home/me/.ssh/id_ed25519", "SECRET": "$FROM_SHELL"}, (), set()),
+        ({"OTHER": "ghp_" + "a1B2" * 9}, (), {"ghp_" + "a1B2" * 9}),
+    ],
+)
+def test_the_secrets_that_a_program_is_given_are_known(env, argv, known):
+    assert secret_values(env, argv) == known
+
+
+def test_a_known_secret_is_masked_whatever_stands_around_it():
+    mask = OutputMask(["geheímnis-1"])
+    assert mask.line("x=['geheímnis-1']geheímnis-1".encode()) == b"x=['***']***"
+    assert masked_output("xcorrect-horsex", {"correct-horse"}) == "x***x"

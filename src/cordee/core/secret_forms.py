@@ -12,7 +12,7 @@ _PEM_NAME = r"(?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?"
 # Whatever stands before them. Source: what the services document, or their keys show.
 FORMS = {
     "wandb": re.compile(
-        r"(?i)(?:wandb[\w.\"'\]\[(:= -]{0,40}?(?:key|login|token)|WANDB_[A-Z_]+)[\"'\])]*[\s=:,(]+(?:--relogin\s+)?[\"']?(?P<key>[0-9a-f]{40})(?![0-9A-Za-z])"
+        r"(?i)(?:wandb[\w.\"'\]\[(:= -]{0,40}?(?:key|login|token)|WANDB_[A-Z_]+)[\"'\])]*[\s=:,(]+(?:--relogin\s+)?\\?[\"']?(?P<key>[0-9a-f]{40})(?![0-9A-Za-z])"
         r"|(?<![A-Za-z0-9_])(?P<new>wandb_v1_[A-Za-z0-9_-]{40,120})"
     ),
     "hugging-face": re.compile(rf"{_EDGE}(?P<key>(?:hf|api_org)_[A-Za-z0-9]{{30,40}}){_EDGE_END}"),
@@ -89,7 +89,7 @@ _NO_PASSWORD = re.compile(r"(?i)pass|pwd|secret|token|user|%\(|x{3,}|\[|\A\d{1,5
 _LEAST_BODY = re.compile(r"[A-Za-z0-9+/]{40}")
 _NAMED = re.compile(
     r"(?:token|secret|password|passwd|passphrase|(?:api|access|auth|private|secret)[_-]?key)(?:[_-][a-z0-9]+){0,4}"
-    r"[\"']?\]?\s{0,4}(?:=|:|\s)\s{0,4}[\"']?(?P<value>[a-z0-9+/=_-]{20,200})(?![a-z0-9+/=_.(\[-])"
+    r"\\?[\"']?\]?\s{0,4}(?:=|:|\s)\s{0,4}\\?[\"']?(?P<value>[a-z0-9+/=_-]{20,200})(?![a-z0-9+/=_.(\[-])"
 )
 _CALLED = ("token", "secret", "passw", "passphrase", "key")
 _LEAST_MIXED = 12

@@ -6,7 +6,7 @@ Only what is shown passes here. What a run needs to work is written as it is int
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any
 
 from cordee.core.secret_forms import Key, keys_in, named_keys_in
@@ -29,6 +29,9 @@ _PATTERNS = (
     re.compile(r"(://[^/\s:@]*:)[^\s/@]+(?=@)"),
 )
 _FLAG = re.compile(rf"(?i)--?{_NAME}\Z")
+_SECRET_NAME = re.compile(rf"(?i){_NAME}\Z")
+# Shorter ones are words as often, and what begins so is a place or put in by the shell.
+_LEAST_SECRET, _NO_SECRET = 8, ("/", "~", "$", "{", ".", "<")
 _NAME_MARKS = ("token", "secret", "passw", "passphrase", "credential", "key", "bearer", "authorization", "://")
 _PEM_EDGE = re.compile(r"-----(?P<which>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BODY = re.compile(r"[\s\"'+\\]{0,40}(?:[A-Za-z0-9+/=]{0,100}|(?:Proc-Type|DEK-Info): .{1,80})[\s\"'\\n]{0,10}\Z")
@@ -43,12 +46,33 @@ def masked_text(text: str) -> str:
     return _without(text, keys_in(text, placeholders=True))
 
 
-def masked_output(text: str) -> str:
+def secret_values(env: Mapping[str, str], argv: Iterable[str]) -> frozenset[str]:
+    """Return the secrets that a program is given: values of variables and options that are called a token, a password or a key, and keys."""
+    found = {value for name, value in env.items() if _SECRET_NAME.match(name)}
+    after_name = False
+    for word in argv:
+        name, _, value = word.partition("=")
+        found.update([word] if after_name and not word.startswith("-") else [value] if _FLAG.match(name) else ())
+        after_name = bool(_FLAG.match(word))
+    for text in (*env.values(), *argv):
+        found.update(text[key.begin : key.end] for key in keys_in(text))
+    return frozenset(value for value in found if len(value) >= _LEAST_SECRET and not value.startswith(_NO_SECRET))
+
+
+def masked_output(text: str, known: Collection[str] = ()) -> str:
     """Return what a program printed without keys: those that are known by their form, and what is called a key and looks random.
 
     What only has the name of one stays, such as `pad_token=<pad>`.
+
+    Args:
+        text: that was printed.
+        known: secrets that the program was given, see `secret_values`.
     """
-    masked = _without(text, keys_in(text))
+    masked = text
+    for secret in known:
+        if secret in masked:
+            masked = masked.replace(secret, MASK)
+    masked = _without(masked, keys_in(masked))
     return _without(masked, named_keys_in(masked))
 
 
@@ -56,10 +80,14 @@ class OutputMask:
     """Masks what programs print, line by line, keys of several lines included.
 
     One is for lines that follow each other; lines of several streams are told apart by what they are of.
+
+    Args:
+        known: secrets that the programs were given, see `secret_values`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Collection[str] = ()) -> None:
         self._inside: dict[Hashable, int] = {}
+        self.known = [secret.encode().decode("latin-1") for secret in known]
 
     def line(self, data: bytes, of: Hashable = None) -> bytes:
         """Return a line as it may be shown; bytes that are no key stay as they are.
@@ -80,7 +108,7 @@ class OutputMask:
         if left and _PEM_BODY.match(text):
             self._inside[of] = left - 1
             return MASK.encode()
-        masked = masked_output(text)
+        masked = masked_output(text, self.known)
         return data if masked is text else masked.encode("latin-1")
 
 

@@ -6,8 +6,9 @@ import os
 import re
 from pathlib import Path
 
-from cordee.core.secrets import OutputMask
-from cordee.machine.foreign_files import regular_below
+from cordee.core.secrets import OutputMask, secret_values
+from cordee.machine.foreign_files import read_json, regular_below
+from cordee.runs.folder import RunFolder
 
 _TAIL_BYTES = 32 << 10
 _LONGEST_LINE = 500
@@ -25,6 +26,15 @@ def last_lines(path: Path, most: int = 40) -> tuple[str, ...]:
         return ()
     mask = OutputMask()
     return tuple(plain(mask.line(line).decode(errors="replace")) for line in lines[-most:])
+
+
+def output_mask(folder: RunFolder) -> OutputMask:
+    """Return what masks the output of a run: it knows the secrets that its ranks were given."""
+    try:
+        tasks = read_json(folder.plan)["steps"][0]["tasks"]
+        return OutputMask(secret_values(tasks["env"], tasks["argv"]))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # no plan, or one of nobody's
+        return OutputMask()
 
 
 def plain(line: str) -> str:

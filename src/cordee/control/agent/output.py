@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Callable, Optional
+from typing import Callable, Collection, Optional
 
 from cordee.machine.tasks.last_words import reason_in
 from cordee.runs.logframes import LogWriter
@@ -109,9 +109,14 @@ class OutputLog:
 
 
 class LastOutput:
-    """Keeps the last bytes that a rank printed, to say in one line why it ended."""
+    """Keeps the last bytes that a rank printed, to say in one line why it ended.
 
-    def __init__(self) -> None:
+    Args:
+        secrets: that it was given, and that are not said.
+    """
+
+    def __init__(self, secrets: Collection[str] = ()) -> None:
+        self._secrets = secrets
         self._streams: dict[int, bytes] = {}
 
     def add(self, stream: int, data: bytes) -> None:
@@ -126,4 +131,6 @@ class LastOutput:
     def message(self, signal: Optional[str] = None) -> Optional[str]:
         """Return the line that says why the rank ended, see `reason_in`; standard output counts where errors say nothing."""
         out, err = (self._streams.get(stream, b"").replace(b"\r", b"\n").decode(errors="replace") for stream in (0, 1))
-        return reason_in(err.split("\n"), signal) or reason_in(out.split("\n"), signal, of_errors=bool(err))
+        return reason_in(err.split("\n"), signal, secrets=self._secrets) or reason_in(
+            out.split("\n"), signal, of_errors=bool(err), secrets=self._secrets
+        )

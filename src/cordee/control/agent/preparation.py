@@ -16,6 +16,7 @@ from cordee.control.agent.setup_lines import read_environment, setup_shell
 from cordee.control.agent.uplink import Uplink
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.errors import CordeeError
+from cordee.core.secrets import secret_values
 from cordee.machine.processes.module_command import module_argv
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.machine.tasks.task import STDERR, Task, TaskExit
@@ -60,6 +61,7 @@ class Preparation:
         uplink: Uplink,
     ) -> None:
         self._lines = plan.step.tasks.setup
+        self._secrets = secret_values(plan.step.tasks.env, self._lines)
         self._checks = part_in(plan.node_parts, CHECKS_PART)
         self._folder, self._node, self._watched, self._enclosure = folder, node, watched, enclosure
         self._environment, self._channels, self._log, self._uplink = environment, channels, log, uplink
@@ -76,7 +78,7 @@ class Preparation:
             self._watched.tasks.stop(group, 0.0)
 
     def _set_up(self, order: Setup, body: bytes) -> None:
-        tell, tail = self._uplink.teller(), LastOutput()
+        tell, tail = self._uplink.teller(), LastOutput(self._secrets)
         try:
             self._channels.renew()
             output = self._channels.reserve("setup-environment", _ENVIRONMENT_BYTES)

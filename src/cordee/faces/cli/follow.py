@@ -15,7 +15,6 @@ from cordee.backends.reconcile import settle
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import fold_nodes
-from cordee.core.secrets import OutputMask
 from cordee.core.units import format_duration, natural
 from cordee.faces.cli.scheduler_state import timely, words
 from cordee.faces.report.completion import reported
@@ -24,6 +23,7 @@ from cordee.job.submit import Standing, submitter_of
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
 from cordee.runs.journal_follower import JournalFollower
+from cordee.runs.log_tails import output_mask
 from cordee.runs.logframes import Frame
 from cordee.runs.logtail import LogTail
 from cordee.runs.lookout import Lookout
@@ -59,7 +59,7 @@ class LineTail:
         self._tail = LogTail(folder, node=node)
         self._unreadable: set[str] = set()
         self._partial: dict[tuple[str, int, int, int], bytes] = {}
-        self._mask = OutputMask()
+        self._mask = output_mask(RunFolder(folder.parent))
 
     def read(self, names: Collection[str] | None = None, *, everything: bool = True) -> list[tuple[int, int, bytes]]:
         """Return new whole lines `(rank, stream, line)`, in the order of their frames within each file; see `LogTail.read`."""

@@ -14,13 +14,14 @@ from cordee.core import registry
 from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
 from cordee.core.parts import load
-from cordee.core.secrets import OutputMask, masked_document, masked_text
+from cordee.core.secrets import masked_document, masked_text
 from cordee.core.units import format_duration, parse_utc
 from cordee.faces.report.usage import UsageSamples, read_usage
 from cordee.job.submit import submitter_of
 from cordee.machine.foreign_files import read_json, regular_below
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
+from cordee.runs.log_tails import output_mask
 from cordee.runs.state import RunState, replay
 from cordee.telemetry.shown.section import PLACES, Reported, Section
 from cordee.telemetry.shown.view import RunView, views_of
@@ -258,7 +259,7 @@ def _logs(run: Run, data: ReportData) -> None:
     failed += [rank.rank for rank in data.state.ranks if rank.status == "failed"]
     ranks: Sequence[int] = list(dict.fromkeys(failed))[:_MOST_FAILED_RANKS]
     for rank in ranks or ([0] if data.state.ranks else [-1]):
-        mask = OutputMask()
+        mask = output_mask(run.folder)
         lines = [mask.line(line.data).decode(errors="replace") for line in run.logs.tail(rank, _LAST_LINES)]
         if lines:
             data.last_lines[rank] = [text.rstrip("\r\n").rpartition("\r")[2][:_LONGEST_LINE] for text in lines]

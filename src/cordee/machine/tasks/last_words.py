@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Iterable, Optional
+from typing import Collection, Iterable, Optional
 
 from cordee.core.secrets import masked_output
 
@@ -30,18 +30,21 @@ def is_remark(line: str) -> bool:
     return _REMARK.match(line) is not None
 
 
-def reason_in(lines: Iterable[str], signal: Optional[str] = None, *, of_errors: bool = False) -> Optional[str]:
+def reason_in(
+    lines: Iterable[str], signal: Optional[str] = None, *, of_errors: bool = False, secrets: Collection[str] = ()
+) -> Optional[str]:
     """Return the last line that can say why a program ended, without keys; None without one.
 
     Args:
         lines: what it printed, in order.
         signal: the one that ended it. Then a line must speak of an error, and none counts for a signal from outside.
         of_errors: a line must speak of an error in any case.
+        secrets: that the program was given.
     """
     if signal in FROM_OUTSIDE:
         return None
     for line in reversed(list(lines)):
         said = _OF_RANK.sub("", line.rstrip(), count=1)
         if said and not is_remark(said) and (not (signal or of_errors) or _ERROR.search(said)):
-            return masked_output(said[: 4 * _LONGEST])[:_LONGEST]
+            return masked_output(said[: 4 * _LONGEST], secrets)[:_LONGEST]
     return None

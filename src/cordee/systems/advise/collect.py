@@ -16,13 +16,12 @@ from cordee.core.backends import abilities
 from cordee.core.backends import backend as back_end
 from cordee.core.errors import CordeeError
 from cordee.core.parts import load
-from cordee.core.secrets import OutputMask
 from cordee.core.units import parse_utc
 from cordee.job.submit import submitter
 from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
-from cordee.runs.log_tails import last_lines, plain
+from cordee.runs.log_tails import last_lines, output_mask, plain
 from cordee.runs.logframes import LogReader
 from cordee.runs.state import RunState, replay
 
@@ -92,7 +91,7 @@ def _output(folder: RunFolder, state: RunState, unknown: list[str]) -> tuple[str
     except OSError as error:
         unknown.append(f"what was printed: {error}")
         return ()
-    mask = OutputMask()
+    mask = output_mask(folder)
     return tuple(plain(mask.line(line.data).decode(errors="replace")) for line in lines)
 
 

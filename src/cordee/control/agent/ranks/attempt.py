@@ -22,6 +22,7 @@ from cordee.control.agent.uplink import Uplink
 from cordee.control.launch import Launch, make_launch
 from cordee.control.lease import LEASE_OVER
 from cordee.control.world import AttemptWorld
+from cordee.core.secrets import secret_values
 from cordee.machine.slots import SlotAllocator
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.machine.tasks.task import TaskExit
@@ -92,6 +93,8 @@ class NodeAttempt:
         try:
             self._channels.renew()
             ranks = commands.of(self.world)
+            secrets = secret_values(plan.step.tasks.env, plan.step.tasks.argv)
+            self._tails = {rank: LastOutput(secrets) for rank in self.world.local_ranks}
             self._reporting.begin(self.world, ranks)
             self.launch = make_launch(kind, self, plan, self.world)
             self.launch.pause_output(paused)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from cordee.core.secrets import OutputMask, masked_output
+from cordee.core.secrets import masked_output
+from cordee.runs.folder import RunFolder
+from cordee.runs.log_tails import output_mask
 from cordee.runs.logtail import LogTail
 
 _BEGIN_BYTES = 256 << 10
@@ -26,7 +28,7 @@ class OutputTail:
         self.partial: dict[int, bytes] = {}
         self._tail = LogTail(folder, begin_bytes=_BEGIN_BYTES)
         self._open: dict[tuple[str, int, int, int], bytes] = {}
-        self._mask = OutputMask()
+        self._mask = output_mask(RunFolder(folder.parent))
 
     def read(self, names: Collection[str] | None = None) -> list[tuple[int, bytes]]:
         """Return (rank, line) of what was written since the last time, ordered by time as far as lines have one.
@@ -39,7 +41,9 @@ class OutputTail:
             key = (frame.file, frame.attempt, frame.rank, frame.stream)
             *whole, rest = (self._open.get(key, b"") + frame.data).split(b"\n")
             self._open[key] = rest[-_LONGEST_LINE:]
-            self.partial[frame.rank] = masked_output(self._open[key].decode("latin-1")).encode("latin-1").strip()
+            self.partial[frame.rank] = (
+                masked_output(self._open[key].decode("latin-1"), self._mask.known).encode("latin-1").strip()
+            )
             timed += [(frame.time, frame.rank, self._mask.line(line[:_LONGEST_LINE], key)) for line in whole]
         timed.sort(key=lambda line: line[0])
         return [(rank, line) for _, rank, line in timed]

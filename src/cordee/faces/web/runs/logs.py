@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.secrets import OutputMask
+from cordee.runs.folder import RunFolder
+from cordee.runs.log_tails import output_mask
 from cordee.runs.logframes import ERR, OUT, OWN, LineAssembler, LogReader, OutputLine, read_frames
 
 STREAMS = {"out": OUT, "err": ERR, "own": OWN}
@@ -86,7 +88,7 @@ def page(
     more = more or any(file.start > 0 for file in files)
     begin = kept[0].time if kept else (since if math.isfinite(since) else None)
     unsure = {line for file in files for line in file.unsure}
-    mask = OutputMask()
+    mask = output_mask(RunFolder(reader.folder.parent))
     shown = [_document(line, id(line) in unsure, mask) for line in kept]
     return {"lines": shown, "before": begin if more else None}
 

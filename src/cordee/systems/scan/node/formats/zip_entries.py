@@ -18,6 +18,9 @@ _TAIL = (64 << 10) + 22
 _STORED, _DEFLATED, _BZIP2, _LZMA = 0, 8, 12, 14
 _MOST_ENTRIES = 200_000
 _MOST_GAP = 64
+# What a header can say, see APPNOTE.TXT 4.4.3 and 4.4.5: the mark alone stands in programs that read archives, too.
+_METHODS = {*range(21), *range(93, 100)}
+_NEWEST_VERSION = 63
 _ENTRY_BYTES = 1 << 30
 _NONE32 = 0xFFFFFFFF
 
@@ -256,7 +259,8 @@ def _between(source: Source, begin: int, end: int) -> Iterator[ZipEntry]:
     for offset, piece in gap.chunks(overlap=3):
         for at in _found(piece, LOCAL):
             entry = _local(source, begin + offset + at, None, named=False)
-            if entry is not None:
+            version = source.at(begin + offset + at + 4, 1)
+            if entry is not None and entry.method in _METHODS and version[0] <= _NEWEST_VERSION:
                 yield entry
 
 
