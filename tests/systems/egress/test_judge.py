@@ -26,7 +26,9 @@ class Run:
         journal: Any = SimpleNamespace(append=lambda event, finding: self.findings.append(finding))
         attempt: Any = SimpleNamespace(number=1)
         nothing: Any = None
-        run = WatchedRun(plan, nothing, {}, journal, nothing, lambda: attempt, self.happened.append, nothing, Inline)
+        run = WatchedRun(
+            plan, nothing, {}, journal, nothing, lambda: attempt, self.happened.append, nothing, lambda name: Inline()
+        )
         self.judge = EgressJudge(run)
 
     def tell(self, node: str, address: str, sent: int, kind: str = "rest") -> None:

@@ -13,5 +13,6 @@ SYSTEM = System(
         "companion/egress": "cordee.systems.egress.node.companion:EgressWatch",
         "watcher/egress": "cordee.systems.egress.node.watch:EgressJudge",
     },
+    data_sets="cordee.systems.egress.kept:data_sets",
     report="cordee.systems.egress.report:SECTIONS",
 )

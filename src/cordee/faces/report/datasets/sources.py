@@ -14,6 +14,8 @@ _SAMPLERS = Path(__file__).parents[3] / "telemetry" / "node" / "samplers"
 _GPU_SAMPLERS = _SAMPLERS / "gpu"
 _PLACE = re.compile(r"(proc|sys)/[a-z]|cgroup |perf_event")
 _CALLS = ("metric", "described")
+# Groups that a system measures: how it counts (`cordee.systems.egress.node.counts`).
+_OF_SYSTEMS = {"egress": ("sock-diag", "nft-cgroup")}
 
 
 @lru_cache(maxsize=1)
@@ -34,6 +36,8 @@ def metric_sources() -> dict[str, list[str]]:
         for metric in _named(tree) - {metric.name for metric in GROUPS["gpu"]}:
             if metric in told or not found[metric]:
                 found[metric] = {told.get(metric) or places or path.stem: None}
+    for group, methods in _OF_SYSTEMS.items():
+        found |= {metric.name: dict.fromkeys(methods) for metric in GROUPS[group]}
     return {name: list(sources) for name, sources in found.items()}
 
 

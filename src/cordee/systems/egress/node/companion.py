@@ -181,15 +181,7 @@ class NodeEgress:
         return rates
 
     def _news(self, traffic: Mapping[str, DestinationTraffic]) -> dict[str, dict[str, Any]]:
-        assert self._counts is not None
-        about = {
-            NODE_DEVICE: {
-                "method": self._counts.method.name,
-                "precision": self._counts.method.precision,
-                "unclaimed_sent_bytes": self._counts.unclaimed_sent,
-                "remark": self._counts.remark,
-            }
-        }
+        about = {NODE_DEVICE: node_facts(self._counts)}
         most = sorted(traffic, key=lambda address: -traffic[address].sent - traffic[address].received)
         more = DestinationTraffic()
         for place, address in enumerate(most):
@@ -204,6 +196,16 @@ class NodeEgress:
         news = {key: facts for key, facts in about.items() if self._told.get(key) != facts}
         self._told.update(news)
         return news
+
+
+def node_facts(counts: Any) -> dict[str, Any]:
+    """Return what holds for all that a node has counted."""
+    return {
+        "method": counts.method.name,
+        "precision": counts.method.precision,
+        "unclaimed_sent_bytes": counts.unclaimed_sent,
+        "remark": counts.remark,
+    }
 
 
 def told_of(traffic: DestinationTraffic, kind: str, name: str) -> dict[str, Any]:

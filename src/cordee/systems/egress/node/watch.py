@@ -17,7 +17,6 @@ from cordee.core.errors import RunFolderError
 from cordee.core.findings import Finding
 from cordee.core.units import format_size, utc_text
 from cordee.runs.folder import say, write_atomically
-from cordee.runs.lane import Lane
 from cordee.systems.egress.node.classes import REST
 from cordee.systems.egress.node.companion import GROUP, NODE_DEVICE
 from cordee.telemetry.node.blocklog import FACTS, decode_json, iter_records
@@ -51,7 +50,7 @@ class EgressJudge(RunWatcher):
         self._stopped: Optional[int] = None
         self._account = None if self._part is None else account_of(self._part, run)
         self._account_due = 0.0
-        self._lane = Lane("cordee-egress-account")
+        self._lane = run.lane("cordee-egress-account")
 
     def telemetry(self, node: Node, message: Telemetry, body: bytes) -> None:
         if self._part is None or not body:
