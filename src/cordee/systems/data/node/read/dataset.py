@@ -130,11 +130,11 @@ def _opened(what: What, samples_per_epoch: Optional[int], options: dict[str, Any
             "samples_per_epoch is for mixes: a single data set's epoch is all its samples", given=samples_per_epoch
         )
     if isinstance(what, SampleSource):
-        if options:
-            name, value = next(iter(options.items()))
+        unknown = [name for name in options if name not in ("fields", "corrupt")]
+        if unknown:
             raise UsageError(
-                f"cordee.dataset takes no argument {name!r} of a source that is open already",
-                given=f"{name}={value!r}",
+                f"cordee.dataset takes no argument {unknown[0]!r} of a source that is open already",
+                given=f"{unknown[0]}={options[unknown[0]]!r}",
                 allowed=_arguments(None),
             )
         return what, what.name, ""
