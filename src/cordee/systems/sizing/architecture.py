@@ -277,7 +277,8 @@ def _of_table(path: Path) -> Architecture:
     gated = bool(table.get("gated", True))
     width, heads = sizes["width"], sizes["heads"]
     sizes |= {"kv_heads": heads, "head_width": width // heads, "ffn": 4 * width, **optional}
-    found = Architecture(name, gated=gated, tied=bool(table.get("tied", False)), **sizes)
+    made: dict[str, Any] = {"gated": gated, "tied": bool(table.get("tied", False)), **sizes}
+    found = Architecture(name, **made)
     return _checked(found, str(path), lines)
 
 

@@ -15,10 +15,19 @@ from cordee.systems.sizing.traced import SCHEMA, TracedModel
 from cordee.systems.sizing.workload import Workload
 
 
-def digest_of(path: Path, function: str, argv: Sequence[str], workload: Workload, python: str, folder: Path, gpu: bool) -> str:
+def digest_of(
+    path: Path, function: str, argv: Sequence[str], workload: Workload, python: str, folder: Path, gpu: bool
+) -> str:
     """Return what a trace depends on: script, modules beside it, arguments, workload, Python and its torch."""
     known = hashlib.sha256()
-    about = {"workload": asdict(workload), "function": function, "argv": list(argv), "python": python, "gpu": gpu, "schema": SCHEMA}
+    about = {
+        "workload": asdict(workload),
+        "function": function,
+        "argv": list(argv),
+        "python": python,
+        "gpu": gpu,
+        "schema": SCHEMA,
+    }
     known.update(json.dumps(about, sort_keys=True).encode())
     for file in [*local_files(path, folder), *_torch_of(python)]:
         try:

@@ -8,7 +8,7 @@ import click
 
 from cordee.core.errors import EXIT_BAD
 from cordee.core.terminal.output import print_findings, print_json
-from cordee.job.terminal.options import cluster_name, json_option
+from cordee.job.terminal.options import json_option
 from cordee.systems.sizing.workload import CHECKPOINTINGS, OPTIMIZERS, PRECISIONS, STRATEGIES, TASKS
 
 _SOLVED = ("batch", "sequence", "layers", "gpus")
@@ -33,14 +33,25 @@ _SNIPPETS = ("fsdp2", "accelerate")
 @click.option("--per-node", type=click.IntRange(1, 1024), help="GPUs of one node (default: of the profile, else 8).")
 @click.option("--layout", metavar="SIZES", help="One layout, such as fsdp=8,tp=4 or dp=2,zero=1.")
 @click.option("--strategy", type=click.Choice(STRATEGIES), help="How a job document's ranks divide the model.")
-@click.option("--solve", type=click.Choice(_SOLVED), help="Say the largest batch, sequence, layers, or the fewest gpus, that fits.")
+@click.option(
+    "--solve",
+    type=click.Choice(_SOLVED),
+    help="Say the largest batch, sequence, layers, or the fewest gpus, that fits.",
+)
 @click.option("--snippet", type=click.Choice(_SNIPPETS), help="Print code for the best layout, and end.")
 @click.option("--explain", is_flag=True, help="Show what `other` consists of, modules and the line that hold the most.")
 @click.option("--no-run", is_flag=True, help="Run nothing of the user's: formulas only.")
 @click.option("--on", "cluster", metavar="CLUSTER", help="Whose GPUs (default: CORDEE_ON, else local).")
 @json_option
 def command(
-    target: str, solve: str | None, snippet: str | None, explain: bool, no_run: bool, cluster: str | None, as_json: bool, **given: Any
+    target: str,
+    solve: str | None,
+    snippet: str | None,
+    explain: bool,
+    no_run: bool,
+    cluster: str | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Say what TARGET takes of a GPU's memory, in which layouts it fits, and what to change. Exit code 1: it does not fit.
 
@@ -56,7 +67,7 @@ def command(
     from cordee.systems.sizing.target import plan_target
     from cordee.systems.sizing.words import lines_of
 
-    plan = plan_target(target, cluster_name(cluster), given, no_run=no_run)
+    plan = plan_target(target, cluster, given, no_run=no_run)
     if snippet:
         from cordee.systems.sizing.snippets import snippet as code
 
@@ -83,4 +94,3 @@ def command(
         print_findings(list(plan.findings))
     if (solve and not solved) or (not solve and plan.device is not None and not plan.fits):
         raise click.exceptions.Exit(EXIT_BAD)
-

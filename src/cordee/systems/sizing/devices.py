@@ -86,7 +86,11 @@ def device_of(model: str, profile: ClusterProfile | None = None, memory: str | N
         size = float(facts.memory[0])
     if size is None:
         families = list(gpu_table()["family"])
-        what = "this is an instance of a GPU; its memory is not that of the whole" if instance else "nothing is known of this GPU"
+        what = (
+            "this is an instance of a GPU; its memory is not that of the whole"
+            if instance
+            else "nothing is known of this GPU"
+        )
         hint = "give --gpu-memory, such as --gpu-memory 20GB, or [gpu.MODEL] of the cluster's profile"
         raise UsageError(what, given=model, allowed=", ".join(families), next=did_you_mean(model, families, hint))
     capability = (given.capability if given else None) or facts.capability
@@ -95,7 +99,9 @@ def device_of(model: str, profile: ClusterProfile | None = None, memory: str | N
         model=model,
         memory=size,
         flops=None if instance else flops,
-        bandwidth=None if instance else (given.bandwidth if given and given.bandwidth else peaks.get("peak_bytes_per_second")),
+        bandwidth=None
+        if instance
+        else (given.bandwidth if given and given.bandwidth else peaks.get("peak_bytes_per_second")),
         link=peaks.get("nvlink_bytes_per_second") or peaks.get("pcie_bytes_per_second"),
         network=_NETWORK.get(capability or 0, _NETWORK_BEFORE),
         capability=capability,
@@ -111,14 +117,21 @@ def _peaks(model: str) -> Mapping[str, Any]:
     words = set(model_words(model)) - {"nvidia", "amd", "gpu", "tesla", "instinct"}
     families = set(gpu_table()["family"]) & {part for word in words for part in (word, word.rstrip("x"))}
     scored = [
-        (len(words & set(model_words(name))), entry.get("peak_flops", 0.0), entry.get("peak_bytes_per_second", 0.0), name)
+        (
+            len(words & set(model_words(name))),
+            entry.get("peak_flops", 0.0),
+            entry.get("peak_bytes_per_second", 0.0),
+            name,
+        )
         for name, entry in table.items()
         if families & set(model_words(name))
     ]
     return table[max(scored)[-1]] if scored else {}
 
 
-def device_of_partition(profile: ClusterProfile, partition: PartitionTable | None, model: str | None) -> DeviceFacts | None:
+def device_of_partition(
+    profile: ClusterProfile, partition: PartitionTable | None, model: str | None
+) -> DeviceFacts | None:
     """Return the GPUs of a partition, those of which there are most; None where it has none whose model is known."""
     shapes = [shape for shape in (partition.shapes if partition else ()) if shape.gpus and shape.gpu_model]
     if model is not None:

@@ -29,32 +29,33 @@ class SizingExamination(Examination):
         file, line = self.loaded.place("plan", "model")
         why = refusal_of(model, workload, layout)
         if why:
-            found = Finding(f"this layout cannot be: {why}", "error", "plan-layout", file=file, line=line, given=layout.name)
+            found = Finding(
+                f"this layout cannot be: {why}", "error", "plan-layout", file=file, line=line, given=layout.name
+            )
             return Contribution(findings=[found])
         need, profile = self.loaded.job.need, self.loaded.cluster
         placement = place(need, profile)
         device = device_of_partition(profile, placement.facts, placement.gpu_type) if need.gpus_per_node else None
         plan = make_plan_of(model, workload, device, layout)
         low, high = plan.here.interval
-        on_cpu = isinstance(model, TracedModel) and not need.gpus_per_node
         part: dict[str, Any] = {
-            "peak_bytes": round(model.peak if on_cpu and isinstance(model, TracedModel) else plan.here.parts.peak),
+            "peak_bytes": round(plan.here.parts.peak),
             "interval_bytes": [low, high],
             "method": plan.method,
             "layout": layout.name,
             "device": None if device is None else device.model,
             "memory_bytes": None if device is None else round(device.memory),
         }
-        if on_cpu and isinstance(model, TracedModel):
+        if isinstance(model, TracedModel) and not need.gpus_per_node:  # no context, no allocator that keeps memory
             peak = max(model.peak, model.step_peak)
             part |= {"peak_bytes": peak, "interval_bytes": [round(0.97 * peak), round(1.03 * peak)]}
-        peak = format_size(part["peak_bytes"])
+        said = format_size(part["peak_bytes"])
         findings = []
         if device is not None and not plan.fits:
             whole = low > device.memory
             findings.append(
                 Finding(
-                    f"each rank needs {peak} ({format_size(low)} to {format_size(high)}, {plan.method}), and {device.words()} has less",
+                    f"each rank needs {said} ({format_size(low)} to {format_size(high)}, {plan.method}), and {device.words()} has less",
                     "error" if whole else "warn",
                     "plan-does-not-fit",
                     file=file,
@@ -67,5 +68,7 @@ class SizingExamination(Examination):
             )
         else:
             of = f" of {device.words()}" if device else ""
-            findings.append(Finding(f"each rank needs {peak}{of} ({plan.method})", "info", "plan-memory", file=file, line=line))
+            findings.append(
+                Finding(f"each rank needs {said}{of} ({plan.method})", "info", "plan-memory", file=file, line=line)
+            )
         return Contribution(part, findings=findings)

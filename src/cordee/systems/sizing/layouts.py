@@ -9,7 +9,7 @@ from typing import Any
 from cordee.core.units import format_size
 from cordee.systems.sizing.architecture import Architecture
 from cordee.systems.sizing.devices import DeviceFacts
-from cordee.systems.sizing.memory import Layout, MemoryParts, formula_parts, interval_of, refusal
+from cordee.systems.sizing.memory import ALONE, Layout, MemoryParts, formula_parts, interval_of, refusal
 from cordee.systems.sizing.step_time import StepTime, step_time
 from cordee.systems.sizing.traced import TracedModel
 from cordee.systems.sizing.workload import OPTIMIZERS, Workload
@@ -59,7 +59,7 @@ class RankedLayout:
         }
 
 
-def parts_of(model: Model, workload: Workload, layout: Layout = Layout()) -> MemoryParts:
+def parts_of(model: Model, workload: Workload, layout: Layout = ALONE) -> MemoryParts:
     """Return the parts of the fullest GPU's peak, by a trace where there is one."""
     if isinstance(model, TracedModel):
         return model.parts(workload, layout)
@@ -71,11 +71,11 @@ def refusal_of(model: Model, workload: Workload, layout: Layout) -> str:
     return model.refusal(layout) if isinstance(model, TracedModel) else refusal(model, workload, layout)
 
 
-def method_of(model: Model, layout: Layout = Layout()) -> str:
+def method_of(model: Model, layout: Layout = ALONE) -> str:
     """Return how the peak was found: `traced`, `formula`, or `mixed`: a trace that formulas divide or extrapolate."""
     if not isinstance(model, TracedModel):
         return "formula"
-    return "traced" if layout == Layout() and not model.extrapolated else "mixed"
+    return "traced" if layout == ALONE and not model.extrapolated else "mixed"
 
 
 def examined(model: Model, workload: Workload, layout: Layout, device: DeviceFacts | None) -> RankedLayout:
@@ -101,7 +101,7 @@ def candidates(model: Model, workload: Workload, gpus: int, per_node: int) -> It
 
 def _data_parallel(model: Model, workload: Workload, rest: int, per_node: int, base: Layout) -> Iterator[Layout]:
     experts = model.experts if isinstance(model, Architecture) else 0
-    for ep in [size for size in _powers(min(rest, experts or 1))]:
+    for ep in list(_powers(min(rest, experts or 1))):
         found = [replace(base, dp=rest, ep=ep)]
         if rest > 1 and workload.trains:
             found += [replace(base, dp=rest, zero=zero, ep=ep) for zero in (1, 2) if base.pp == 1 or zero == 1]
@@ -207,7 +207,10 @@ def changes(model: Model, workload: Workload, layout: Layout, device: DeviceFact
         found.append(("8-bit AdamW (bitsandbytes)", replace(w, optimizer="adamw-8bit"), layout))
         found.append(("optimizer states in the host's memory (offload)", replace(w, offload=True), layout))
         if isinstance(model, Architecture) and model.layers:
-            found.append(("LoRA instead of all parameters", replace(w, task="lora", precision="bf16-pure"), layout))
+            lora = replace(w, task="lora", precision="bf16-pure")
+            found.append(("LoRA instead of all parameters", lora, layout))
+            words = "QLoRA (NF4), and checkpointing in every block"
+            found.append((words, replace(lora, task="qlora", checkpointing="full"), layout))
     if not w.trains and w.micro_batch > 1:
         found.append(("one sequence at a time", replace(w, micro_batch=1), layout))
     said = [Change(words, parts_of(model, new, where).peak, False) for words, new, where in found]
@@ -274,4 +277,3 @@ def named(ranked_layouts: Sequence[RankedLayout], most: int) -> list[RankedLayou
     fitting = [one for one in ranked_layouts if one.fits][:most]
     others = [one for one in ranked_layouts if not one.fits][: max(2, most - len(fitting))]
     return [*fitting, *others][: most + 2]
-

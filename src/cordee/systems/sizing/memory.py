@@ -64,6 +64,9 @@ class Layout:
         return " x ".join(parts) or "1 GPU"
 
 
+ALONE = Layout()
+
+
 @dataclass(frozen=True)
 class MemoryParts:
     """What one GPU holds at its peak, in bytes; None: not known.
@@ -95,7 +98,7 @@ class MemoryParts:
 
     def document(self) -> dict[str, Any]:
         """Return the parts in whole bytes."""
-        whole = {
+        return {
             name: None if value is None else round(value)
             for name, value in (
                 ("parameters", self.parameters),
@@ -107,7 +110,6 @@ class MemoryParts:
                 ("other", self.other),
             )
         }
-        return whole
 
     def others_document(self) -> dict[str, int]:
         """Return what `other` consists of."""
@@ -137,14 +139,14 @@ def refusal(architecture: Architecture, workload: Workload, layout: Layout) -> s
         return f"a sequence of {tokens_of(a, workload)} cannot be divided into 2 x CP {layout.cp} parts"
     if layout.ep > 1 and (not a.experts or a.experts % layout.ep):
         return (
-            f"{a.experts} experts cannot be divided by EP {layout.ep}" if a.experts else "the model has no experts for EP"
+            f"{a.experts} experts cannot be divided by EP {layout.ep}"
+            if a.experts
+            else "the model has no experts for EP"
         )
     if layout.replicas % layout.ep:
         return f"EP {layout.ep} does not divide {layout.replicas} data-parallel ranks"
     if workload.batch and workload.batch % (layout.replicas * workload.micro_batch):
-        return (
-            f"a batch of {workload.batch} cannot be divided by {layout.replicas} ranks with {workload.micro_batch} samples each"
-        )
+        return f"a batch of {workload.batch} cannot be divided by {layout.replicas} ranks with {workload.micro_batch} samples each"
     return ""
 
 
@@ -153,32 +155,34 @@ def tokens_of(architecture: Architecture, workload: Workload) -> int:
     return architecture.tokens or workload.sequence
 
 
-def held_parameters(a: Architecture, layout: Layout) -> tuple[float, float]:
-    """Return (parameters of the fullest pipeline stage after TP, those of them that are experts after EP)."""
+def held_parameters(a: Architecture, layout: Layout) -> float:
+    """Return the parameters of the fullest pipeline stage after TP and EP."""
     if a.kind == "count":
-        return float(a.counted), 0.0
+        return float(a.counted)
     layers = -(-a.layers // layout.pp)
     experts = layers * a.experts * a.mlp_matrix / layout.tp / layout.ep if a.experts else 0.0
     rest = layers * (a.block - a.experts * a.mlp_matrix) / layout.tp
     edge = (a.embedding + a.extra + a.positions * a.width) / layout.tp
     head = (a.head or (a.embedding if layout.pp > 1 else 0)) / layout.tp
     ends = edge + head if layout.pp == 1 else max(edge, head)
-    return rest + experts + ends, experts
+    return rest + experts + ends
 
 
-def formula_parts(a: Architecture, workload: Workload, layout: Layout = Layout()) -> MemoryParts:
+def formula_parts(a: Architecture, workload: Workload, layout: Layout = ALONE) -> MemoryParts:
     """Return the parts of the peak of the fullest GPU of a layout."""
     w = workload
-    held, experts = held_parameters(a, layout)
+    held = held_parameters(a, layout)
     lora = _lora(a, w) / layout.tp / layout.pp
-    states = _states(a, w, layout, held, experts, lora)
+    states = _states(a, w, layout, held, lora)
     if not w.trains:
         return _inference(a, w, layout, states)
     activations, logits = _activations(a, w, layout), _logits(a, w, layout)
     parts = [_backward(a, w, layout, states, activations, logits)]
     if not parts[0].gradients:  # the end of backward: all gradients, and what one block needs
         none = None if activations is None else 0.0
-        parts.append(replace(parts[0], gradients=states["gradients"], activations=none, logits=none, moment="end of backward"))
+        parts.append(
+            replace(parts[0], gradients=states["gradients"], activations=none, logits=none, moment="end of backward")
+        )
     step = OPTIMIZERS[w.optimizer].step * w.state_scale * (lora or held) / _divided(layout)
     others = {"optimizer step": 0.0 if w.offload else step, **_constants(layout)}
     kept = {"parameters": states["parameters"], "gradients": states["gradients"], "optimizer": states["optimizer"]}
@@ -210,9 +214,7 @@ def _lora(a: Architecture, w: Workload) -> float:
     return a.layers * w.rank * (2 * a.width + inner + kv)
 
 
-def _states(
-    a: Architecture, w: Workload, layout: Layout, held: float, experts: float, lora: float
-) -> dict[str, float]:
+def _states(a: Architecture, w: Workload, layout: Layout, held: float, lora: float) -> dict[str, float]:
     sharded = layout.fsdp * layout.cp
     optimizer = OPTIMIZERS[w.optimizer]
     if w.task in ("lora", "qlora"):
@@ -231,7 +233,6 @@ def _states(
         # Megatron's distributed optimizer: parameters in 16 bit on each rank, fp32 ones beside the states.
         each, per_state = 2.0, per_state + 4
     gradient_parts = sharded * (layout.dp if layout.zero == 2 else 1)
-    del experts  # divided by EP in `held` already
     return {
         "parameters": held * each / sharded,
         "gradients": held * gradient / gradient_parts,
@@ -260,7 +261,9 @@ def _activations(a: Architecture, w: Workload, layout: Layout) -> float | None:
     whole = block_elements(a, w.compiled) * size * tokens / layout.tp
     if not w.flash:
         whole += 2.5 * a.heads * tokens * tokens_of(a, w) * size / layout.tp
-    inside = min(layout.pp, micro_batches(w, layout))  # 1F1B: the first stage holds as many micro-batches as there are stages
+    inside = float(
+        min(layout.pp, micro_batches(w, layout))
+    )  # 1F1B: the first stage holds as many micro-batches as there are stages
     if layout.interleaved > 1:
         inside *= 1 + (layout.pp - 1) / (layout.pp * layout.interleaved)
     entrance = a.width * size * tokens / layout.tp
@@ -347,11 +350,20 @@ def micro_batches(w: Workload, layout: Layout) -> int:
 
 def _inference(a: Architecture, w: Workload, layout: Layout, states: dict[str, float]) -> MemoryParts:
     if a.kind == "count":
-        return MemoryParts(**states, activations=None, logits=None, buffers=0.0, others=_constants(layout), moment="inference")
+        return MemoryParts(
+            **states, activations=None, logits=None, buffers=0.0, others=_constants(layout), moment="inference"
+        )
     tokens = w.micro_batch * tokens_of(a, w) / layout.cp
     cache = 0.0
     if a.kind == "decoder":
-        cache = 2 * (-(-a.layers // layout.pp)) * max(1, a.kv_heads / layout.tp) * a.head_width * tokens * w.activation_bytes
+        cache = (
+            2
+            * (-(-a.layers // layout.pp))
+            * max(1, a.kv_heads / layout.tp)
+            * a.head_width
+            * tokens
+            * w.activation_bytes
+        )
     # The widest moment of one block; the logits of the last token of each sequence.
     inside = (2 * a.width + max(a.ffn * (2 if a.gated else 1), 4 * a.width)) * tokens * w.activation_bytes / layout.tp
     logits = w.micro_batch * (a.vocabulary or a.classes) * w.activation_bytes / layout.tp

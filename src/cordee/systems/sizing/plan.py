@@ -73,7 +73,9 @@ class SizedPlan:
             "moment": parts.moment,
             "method": self.method,
             "fits": self.fits if self.device else None,
-            "device": None if self.device is None else {"model": self.device.model, "memory_bytes": round(self.device.memory)},
+            "device": None
+            if self.device is None
+            else {"model": self.device.model, "memory_bytes": round(self.device.memory)},
             "checkpoint_bytes": checkpoint_bytes(model, self.workload),
             "host_bytes": 2 * checkpoint_bytes(model, self.workload),
             "line": model.line or None if isinstance(model, TracedModel) else None,
@@ -90,8 +92,13 @@ class SizedPlan:
         own = next((one for one in self.changes if one.fits), None)
         words = [f"{own.words}: {format_size(own.peak)} for each GPU"] if own else []
         if self.fewest is not None:
-            words.append(f"{self.fewest.layout.name} on {self.fewest.layout.gpus} GPUs: {format_size(self.fewest.parts.peak)} for each")
-        return "; or ".join(words) or f"no number of GPUs with {format_size(self.device.memory)} holds it: take larger ones"
+            words.append(
+                f"{self.fewest.layout.name} on {self.fewest.layout.gpus} GPUs: {format_size(self.fewest.parts.peak)} for each"
+            )
+        return (
+            "; or ".join(words)
+            or f"no number of GPUs with {format_size(self.device.memory)} holds it: take larger ones"
+        )
 
 
 def make_plan_of(
@@ -106,13 +113,17 @@ def make_plan_of(
     fewest = smallest(model, workload, device) if device else None
     count = gpus or (layout.gpus if layout else fewest.layout.gpus if fewest else 1)
     ranking = ranked(model, workload, device, count) if device else []
-    if layout is None and gpus and ranking:
-        here = ranking[0]
-    else:
-        here = examined(model, workload, layout or Layout(), device)
+    here = ranking[0] if layout is None and gpus and ranking else examined(model, workload, layout or Layout(), device)
     changed = changes(model, workload, here.layout, device) if device and not here.fits else []
     return SizedPlan(
-        model, workload, device, here, tuple(named(ranking, _SHOWN)), fewest, tuple(changed), tuple(_findings(model, workload, here))
+        model,
+        workload,
+        device,
+        here,
+        tuple(named(ranking, _SHOWN)),
+        fewest,
+        tuple(changed),
+        tuple(_findings(model, workload, here)),
     )
 
 
@@ -122,13 +133,22 @@ def _findings(model: Model, workload: Workload, here: RankedLayout) -> list[Find
     if isinstance(model, Architecture) and model.kind == "count":
         text = "only the number of parameters is known: activations are not in the peak"
         found.append(Finding(text, "warn", "plan-activations-unknown", next="give layers, width, heads and vocabulary"))
-    if workload.trains and workload.optimizer == "adamw" and workload.task == "train" and isinstance(model, Architecture):
+    if (
+        workload.trains
+        and workload.optimizer == "adamw"
+        and workload.task == "train"
+        and isinstance(model, Architecture)
+    ):
         states = OPTIMIZERS["adamw"]
         each = 2 * workload.parameter_bytes + (states.states + states.step) * workload.state_scale
         fused = replace(workload, optimizer="adamw-fused")
         less = each - states.step * workload.state_scale
         text = f"AdamW takes {each:.0f} bytes for each parameter in its step: {states.says}"
-        found.append(Finding(text, "info", "plan-optimizer-step", next=f"fused=True takes {less:.0f} bytes", evidence=fused.optimizer))
+        found.append(
+            Finding(
+                text, "info", "plan-optimizer-step", next=f"fused=True takes {less:.0f} bytes", evidence=fused.optimizer
+            )
+        )
     if isinstance(model, TracedModel) and model.extrapolated:
         text = "some of the repeated blocks were traced, and the rest extrapolated"
         found.append(Finding(text, "info", "plan-extrapolated"))

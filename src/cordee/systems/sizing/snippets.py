@@ -15,7 +15,9 @@ def snippet(kind: str, layout: Layout, workload: Workload) -> str:
         kind: `fsdp2`: a function of PyTorch that divides a model in place; `accelerate`: the file of `accelerate launch`.
     """
     if (layout.tp, layout.pp, layout.cp, layout.ep) != (1, 1, 1, 1):
-        return f"# No code for {layout.name}: TP, PP, CP and EP change the model itself; see torchtitan or Megatron-LM.\n"
+        return (
+            f"# No code for {layout.name}: TP, PP, CP and EP change the model itself; see torchtitan or Megatron-LM.\n"
+        )
     return _fsdp2(layout, workload) if kind == "fsdp2" else _accelerate(layout, workload)
 
 
@@ -39,7 +41,9 @@ def _fsdp2(layout: Layout, workload: Workload) -> str:
     lines += ["from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard", "", ""]
     lines += ["def parallel(model, device):"]
     lines += [f"    mesh = init_device_mesh(torch.device(device).type, {shape}, mesh_dim_names={names})"]
-    policy = f"MixedPrecisionPolicy(param_dtype={kind}, reduce_dtype=torch.float32)" if kind else "MixedPrecisionPolicy()"
+    policy = (
+        f"MixedPrecisionPolicy(param_dtype={kind}, reduce_dtype=torch.float32)" if kind else "MixedPrecisionPolicy()"
+    )
     lines += [f"    policy = {policy}"]
     lines += ["    for blocks in [part for part in model.modules() if isinstance(part, nn.ModuleList)]:"]
     lines += ["        for number, block in enumerate(blocks):"]

@@ -86,7 +86,11 @@ def collective_seconds(kind: str, size_bytes: float, ranks: int, device: DeviceF
     if kind == "all-to-all":
         far = size_bytes * (nodes - 1) / nodes / device.network if nodes > 1 else 0.0
         return _START["ring"][2] * 1e-6 + max(size_bytes * (ranks - 1) / ranks / link, far) / _MOVED[2]
-    return min(_priced(kind, algorithm, protocol, size_bytes, ranks, nodes, bandwidth) for algorithm in _START for protocol in range(3))
+    return min(
+        _priced(kind, algorithm, protocol, size_bytes, ranks, nodes, bandwidth)
+        for algorithm in _START
+        for protocol in range(3)
+    )
 
 
 def _priced(kind: str, algorithm: str, protocol: int, size: float, ranks: int, nodes: int, bandwidth: float) -> float:
@@ -117,7 +121,9 @@ def step_time(a: Architecture, w: Workload, layout: Layout, device: DeviceFacts)
     peak = device.flops * precise * device.sustained
     passes = (1.0 + (2.0 if w.task in ("train",) else 1.0)) if w.trains else 1.0
     matrix_flops = 2.0 * a.multiplied * tokens
-    attention_flops = 4.0 * a.layers * a.heads * a.head_width * tokens * tokens_of(a, w) * (0.5 if a.kind == "decoder" else 1.0)
+    attention_flops = (
+        4.0 * a.layers * a.heads * a.head_width * tokens * tokens_of(a, w) * (0.5 if a.kind == "decoder" else 1.0)
+    )
     again = {"none": 0.0, "selective": 0.33, "full": 1.0}[w.checkpointing] if w.trains else 0.0
     fp8 = w.precision == "fp8" and device.fp8
     reached = peak * (2 * MATRIX_FP8 if fp8 else MATRIX) * _narrow(a, w, layout)
@@ -132,9 +138,16 @@ def step_time(a: Architecture, w: Workload, layout: Layout, device: DeviceFacts)
     memory = (numbers + weights) / (device.bandwidth * MEMORY)
     communication = _communication(a, w, layout, device, count, tokens)
     bubble = (layout.pp - 1) / (count * layout.interleaved + layout.pp - 1) if layout.pp > 1 else 0.0
-    held = a.parameters / layout.tp / layout.pp / (layout.fsdp * layout.cp if layout.fsdp > 1 else layout.dp if layout.zero else 1)
+    held = (
+        a.parameters
+        / layout.tp
+        / layout.pp
+        / (layout.fsdp * layout.cp if layout.fsdp > 1 else layout.dp if layout.zero else 1)
+    )
     optimizer = held * 30.0 / (device.bandwidth * MEMORY) if w.trains and w.task == "train" else 0.0
-    own = matrix_flops * (3 if w.trains else 1) + attention_flops * 2 * (3 if w.trains else 1) * (0.5 if a.kind != "decoder" else 1)
+    own = matrix_flops * (3 if w.trains else 1) + attention_flops * 2 * (3 if w.trains else 1) * (
+        0.5 if a.kind != "decoder" else 1
+    )
     return StepTime(
         matrices, attention, memory, communication, bubble, optimizer, float(tokens * layout.replicas), own * layout.replicas, layout.gpus
     )  # fmt: skip
@@ -172,11 +185,19 @@ def _communication(a: Architecture, w: Workload, layout: Layout, device: DeviceF
         total += EXPOSED["tp"] * layers * rounds * each * count
     if layout.cp > 1:
         size = 2 * per_micro * a.kv_heads / a.heads * (3 if w.trains else 1)
-        total += EXPOSED["cp"] * layers * (layout.cp - 1) * collective_seconds("send", size, layout.cp, device, layout.tp) * count
+        total += (
+            EXPOSED["cp"]
+            * layers
+            * (layout.cp - 1)
+            * collective_seconds("send", size, layout.cp, device, layout.tp)
+            * count
+        )
     if layout.ep > 1:
         size = per_micro / layout.tp * max(1, a.experts_per_token) * (4 if w.trains else 2)
         total += EXPOSED["ep"] * layers * collective_seconds("all-to-all", size, layout.ep, device, model) * count
     if layout.pp > 1:
-        send = collective_seconds("send", per_micro / layout.tp, layout.pp, device, device.per_node if layout.gpus > device.per_node else 1)
+        send = collective_seconds(
+            "send", per_micro / layout.tp, layout.pp, device, device.per_node if layout.gpus > device.per_node else 1
+        )
         total += EXPOSED["pp"] * 2 * layout.interleaved * send * count
     return total

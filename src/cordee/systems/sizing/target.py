@@ -17,6 +17,7 @@ from cordee.job.load import FILE_NAME, LoadedJob, load_job
 from cordee.job.plan.placement import place
 from cordee.job.profile import ClusterProfile
 from cordee.job.sizing import PlanTable
+from cordee.job.terminal.options import cluster_name
 from cordee.systems.sizing.architecture import read_architecture
 from cordee.systems.sizing.cache import digest_of, keep_trace, known_trace
 from cordee.systems.sizing.devices import DeviceFacts, device_of, device_of_partition
@@ -27,7 +28,17 @@ from cordee.systems.sizing.trace.run import trace
 from cordee.systems.sizing.workload import Workload
 
 _SIZES = ("dp", "fsdp", "tp", "pp", "ep", "cp", "zero", "interleaved")
-_WORKLOAD = ("task", "precision", "optimizer", "micro_batch", "batch", "sequence", "checkpointing", "compiled", "offload")
+_WORKLOAD = (
+    "task",
+    "precision",
+    "optimizer",
+    "micro_batch",
+    "batch",
+    "sequence",
+    "checkpointing",
+    "compiled",
+    "offload",
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,7 @@ def plan_target(target: str, cluster: str | None, given: Mapping[str, Any], *, n
         allowed = "a config.json, a TOML table [model], FILE.py:NAME, a script, or a folder with a cordee.toml"
         raise UsageError("there is no such target", given=target, allowed=allowed)
     table = loaded.job.plan if loaded else PlanTable()
-    profile = loaded.cluster if loaded else load_cluster(cluster)
+    profile = loaded.cluster if loaded else load_cluster(cluster_name(cluster))
     workload = workload_of(table, given)
     device = _device(given, profile, loaded)
     layout = layout_of(loaded, {**given, "strategy": given.get("strategy") or table.strategy}) if loaded else None
@@ -73,13 +84,22 @@ def plan_target(target: str, cluster: str | None, given: Mapping[str, Any], *, n
             raise UsageError("nothing is known of the job's model without running it", given="--no-run", next=hint)
     elif Path(path).suffix == ".py":
         if no_run:
-            raise UsageError("a function or script is known by running it only", given=f"{target} --no-run", next="give its config.json")
+            raise UsageError(
+                "a function or script is known by running it only",
+                given=f"{target} --no-run",
+                next="give its config.json",
+            )
         where = Path(path).absolute()
         model = traced(TraceTarget(where, function, (), sys.executable, where.parent), workload, gpu=device is not None)
     else:
         model = read_architecture(Path(path))
     if layout is not None and (why := refusal_of(model, workload, layout)):
-        raise UsageError("this layout cannot be", given=layout.name, allowed=why, next="leave out --layout: those that can be are ranked")
+        raise UsageError(
+            "this layout cannot be",
+            given=layout.name,
+            allowed=why,
+            next="leave out --layout: those that can be are ranked",
+        )
     return make_plan_of(model, workload, device, layout, given.get("gpus"))
 
 
@@ -142,7 +162,9 @@ def read_layout(text: str) -> Layout:
         name, _, size = (word.strip() for word in part.partition("="))
         if name not in _SIZES or not size.isdigit() or (int(size) < 1 and name != "zero"):
             hint = did_you_mean(name, _SIZES, "write it as fsdp=8,tp=4")
-            raise UsageError("this is no layout", given=part, allowed=", ".join(f"{one}=N" for one in _SIZES), next=hint)
+            raise UsageError(
+                "this is no layout", given=part, allowed=", ".join(f"{one}=N" for one in _SIZES), next=hint
+            )
         sizes[name] = int(size)
     return Layout(**sizes)
 
@@ -215,7 +237,9 @@ def traced(target: TraceTarget, workload: Workload, *, gpu: bool) -> Model:
     digest = _digest(target, workload, gpu=gpu)
     found = known_trace(digest)
     if found is None:
-        found = trace(target.path, target.function, target.argv, workload, python=target.python, folder=target.folder, gpu=gpu)
+        found = trace(
+            target.path, target.function, target.argv, workload, python=target.python, folder=target.folder, gpu=gpu
+        )
         keep_trace(digest, found)
     return found
 

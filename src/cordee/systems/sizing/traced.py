@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cordee.systems.sizing.memory import COMMUNICATOR_BYTES, CONTEXT_BYTES, FRAGMENTATION, Layout, MemoryParts
+from cordee.systems.sizing.memory import ALONE, COMMUNICATOR_BYTES, CONTEXT_BYTES, FRAGMENTATION, Layout, MemoryParts
 from cordee.systems.sizing.workload import OPTIMIZERS, Workload
 
 SCHEMA = "cordee.plan-trace/1"
@@ -59,10 +59,12 @@ class TracedModel:
     def refusal(self, layout: Layout) -> str:
         """Return why a layout cannot be told, empty where it can."""
         if (layout.tp, layout.pp, layout.ep, layout.cp) != (1, 1, 1, 1):
-            return "a traced model is divided by data parallelism and FSDP only; give its config.json for TP, PP, EP, CP"
+            return (
+                "a traced model is divided by data parallelism and FSDP only; give its config.json for TP, PP, EP, CP"
+            )
         return ""
 
-    def parts(self, workload: Workload, layout: Layout = Layout()) -> MemoryParts:
+    def parts(self, workload: Workload, layout: Layout = ALONE) -> MemoryParts:
         """Return the parts of one GPU: kept ones divided as the layout divides them, activations as they were traced."""
         shards = layout.fsdp
         scale = workload.micro_batch / self.batch if self.batch and workload.micro_batch != 1 else 1.0

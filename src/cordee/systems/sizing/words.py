@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cordee.core.units import format_duration, format_size
-from cordee.systems.sizing.layouts import RankedLayout, checkpoint_bytes, stages
 from cordee.systems.sizing.architecture import Architecture
+from cordee.systems.sizing.layouts import RankedLayout, checkpoint_bytes, stages
 from cordee.systems.sizing.plan import SizedPlan
 from cordee.systems.sizing.traced import TracedModel
 
@@ -23,7 +23,9 @@ def lines_of(plan: SizedPlan, *, explain: bool = False) -> Iterator[str]:
         if value or value is None:
             yield f"  {name:22} {'not known' if value is None else format_size(value):>10}"
             if name == "other" and explain:
-                yield from (f"    {inner:20} {format_size(about):>10}" for inner, about in parts.others_document().items())
+                yield from (
+                    f"    {inner:20} {format_size(about):>10}" for inner, about in parts.others_document().items()
+                )
     if isinstance(model, TracedModel) and explain:
         yield from (f"  {format_size(held):>10} in {name}" for name, held in model.modules[:8])
         if model.line:
@@ -46,7 +48,11 @@ def lines_of(plan: SizedPlan, *, explain: bool = False) -> Iterator[str]:
 
 
 def _layout_line(one: RankedLayout) -> str:
-    pace = "" if one.time is None else f" {format_duration(one.time.seconds):>8} a step {one.time.tokens_per_second:>9,.0f} tokens/s"
+    pace = (
+        ""
+        if one.time is None
+        else f" {format_duration(one.time.seconds):>8} a step {one.time.tokens_per_second:>9,.0f} tokens/s"
+    )
     mark = "+" if one.fits else "-"
     return f"  {mark} {one.layout.name:24} {format_size(one.parts.peak):>8}{pace}  {one.reason}"
 

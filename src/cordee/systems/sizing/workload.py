@@ -28,7 +28,9 @@ class OptimizerBytes(NamedTuple):
 
 
 OPTIMIZERS: dict[str, OptimizerBytes] = {
-    "adamw": OptimizerBytes(8, 4, "foreach, PyTorch's default on GPUs, makes a copy of all parameters' size in its step"),
+    "adamw": OptimizerBytes(
+        8, 4, "foreach, PyTorch's default on GPUs, makes a copy of all parameters' size in its step"
+    ),
     "adamw-fused": OptimizerBytes(8, 0, "fused=True makes no copies"),
     "adamw-8bit": OptimizerBytes(2 + 8 / 256, 0, "two states of a byte, a scale for 256 of each (bitsandbytes)"),
     "sgd": OptimizerBytes(4, 0, "momentum"),

@@ -5,6 +5,9 @@ standard library and the job's torch only. Nothing of the user's is changed: fil
 folders are neither made nor removed, processes and connections are refused.
 """
 
+# It talks to whatever torch the job has, which has no types here.
+# mypy: ignore-errors
+
 from __future__ import annotations
 
 import builtins
@@ -15,7 +18,6 @@ import resource
 import runpy
 import shutil
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -42,15 +44,42 @@ def protect():
         return plain_open(os.devnull if writes else file, mode.replace("x", "w") if writes else mode, *args, **kwargs)
 
     io.open = builtins.open = reading
-    for name in ("mkdir", "makedirs", "remove", "unlink", "rename", "replace", "rmdir", "symlink", "link", "truncate", "chmod"):
+    for name in (
+        "mkdir",
+        "makedirs",
+        "remove",
+        "unlink",
+        "rename",
+        "replace",
+        "rmdir",
+        "symlink",
+        "link",
+        "truncate",
+        "chmod",
+    ):
         setattr(os, name, lambda *args, **kwargs: None)
     shutil.rmtree = lambda *args, **kwargs: None
 
     def refuse(event, args):
-        if event in ("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "socket.connect"):
-            raise RefusedAtPlanTime("the script starts a process or connects (%s), which is refused while it is traced" % event)
-        if event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR) and args[0] != os.devnull:
-            raise RefusedAtPlanTime("the script writes %s, which is refused while it is traced" % (args[0],))
+        if event in (
+            "subprocess.Popen",
+            "os.system",
+            "os.fork",
+            "os.forkpty",
+            "os.posix_spawn",
+            "os.exec",
+            "socket.connect",
+        ):
+            raise RefusedAtPlanTime(
+                f"the script starts a process or connects ({event}), which is refused while it is traced"
+            )
+        if (
+            event == "open"
+            and isinstance(args[2], int)
+            and args[2] & (os.O_WRONLY | os.O_RDWR)
+            and args[0] != os.devnull
+        ):
+            raise RefusedAtPlanTime(f"the script writes {args[0]}, which is refused while it is traced")
 
     sys.addaudithook(refuse)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -62,7 +91,7 @@ def user_line(folder):
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(folder) and "site-packages" not in name:
-            return "%s:%d" % (os.path.relpath(name, folder), frame.f_lineno)
+            return f"{os.path.relpath(name, folder)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 
@@ -182,11 +211,16 @@ class Count:
         names = {"Parameter": "parameters", "Buffer": "buffers", "Gradient": "gradients", "Optstate": "optimizer"}
 
         def sums(snapshot):
-            found = {mine: sum(size for name, size in snapshot.items() if theirs.lower() in name.lower()) for theirs, mine in names.items()}
+            found = {
+                mine: sum(size for name, size in snapshot.items() if theirs.lower() in name.lower())
+                for theirs, mine in names.items()
+            }
             found["total"] = next((size for name, size in snapshot.items() if "total" in name.lower()), 0)
             return found
 
-        largest = max((sum(p.nbytes for p in part.parameters()) for part in blocks_of(self.torch, self.model)), default=0)
+        largest = max(
+            (sum(p.nbytes for p in part.parameters()) for part in blocks_of(self.torch, self.model)), default=0
+        )
         own = {}
         lines = {}
         for size, module, line in self.saved.values():
@@ -205,8 +239,22 @@ class Count:
         if not self.steps:
             peak = sums(self.snapshot("peak"))
             rest = peak["total"] - peak["parameters"] - peak["buffers"]
-            kept = {"parameters": peak["parameters"], "buffers": peak["buffers"], "gradients": 0, "optimizer": 0, "step": 0}
-            return dict(common, **kept, activations=rest, peak=peak["total"], step_peak=peak["total"], peak_gradients=0, trains=False)
+            kept = {
+                "parameters": peak["parameters"],
+                "buffers": peak["buffers"],
+                "gradients": 0,
+                "optimizer": 0,
+                "step": 0,
+            }
+            return dict(
+                common,
+                **kept,
+                activations=rest,
+                peak=peak["total"],
+                step_peak=peak["total"],
+                peak_gradients=0,
+                trains=False,
+            )
         peak = sums(self.peaks[-1])
         stepping, after = sums(self.step_peaks[-1][0]), sums(self.step_peaks[-1][1])
         if len(self.peaks) == 1:  # the states came with this step
@@ -261,7 +309,13 @@ def function_mode(torch, gpu):
             return torch.device("cpu")
         return "cpu" if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")) else value
 
-    values = {torch.Tensor.item, torch.Tensor.__float__, torch.Tensor.__int__, torch.Tensor.__bool__, torch.Tensor.__index__}
+    values = {
+        torch.Tensor.item,
+        torch.Tensor.__float__,
+        torch.Tensor.__int__,
+        torch.Tensor.__bool__,
+        torch.Tensor.__index__,
+    }
     attention = functional.scaled_dot_product_attention
 
     class Stand(TorchFunctionMode):
@@ -298,7 +352,15 @@ def patch(torch, gpu):
         torch.cuda.current_device = lambda: 0
         torch.cuda.is_bf16_supported = lambda *args, **kwargs: True
         torch.cuda.get_device_name = lambda *args: "GPU"
-        for name in ("set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "manual_seed", "manual_seed_all", "init"):
+        for name in (
+            "set_device",
+            "synchronize",
+            "empty_cache",
+            "reset_peak_memory_stats",
+            "manual_seed",
+            "manual_seed_all",
+            "init",
+        ):
             setattr(torch.cuda, name, lambda *args, **kwargs: None)
         for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
             setattr(torch.cuda, name, lambda *args, **kwargs: 0)
@@ -319,7 +381,7 @@ def patch(torch, gpu):
         for name in ("prefetch_factor", "persistent_workers", "pin_memory", "multiprocessing_context"):
             kwargs.pop(name, None)
         if len(args) > 5:
-            args = args[:5] + (0,) + args[6:]
+            args = (*args[:5], 0, *args[6:])
             kwargs.pop("num_workers")
         loader(self, *args, **kwargs)
 
@@ -334,7 +396,9 @@ def patch(torch, gpu):
                     if parameter not in made:
                         new = function(parameter)
                         same = new is parameter or (new.dtype == parameter.dtype and new.shape == parameter.shape)
-                        made[parameter] = parameter if same else torch.nn.Parameter(new.detach(), parameter.requires_grad)
+                        made[parameter] = (
+                            parameter if same else torch.nn.Parameter(new.detach(), parameter.requires_grad)
+                        )
                     module._parameters[name] = made[parameter]
             for name, buffer in module._buffers.items():
                 if buffer is not None:
@@ -361,7 +425,14 @@ def patch(torch, gpu):
 
     plain_group = dist.init_process_group
     dist.init_process_group = one_rank
-    for name, value in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_WORLD_SIZE", 1), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", 29500)):
+    for name, value in (
+        ("RANK", 0),
+        ("LOCAL_RANK", 0),
+        ("WORLD_SIZE", 1),
+        ("LOCAL_WORLD_SIZE", 1),
+        ("MASTER_ADDR", "localhost"),
+        ("MASTER_PORT", 29500),
+    ):
         os.environ[name] = str(value)
 
 
@@ -370,7 +441,9 @@ def make_model(request):
     space = runpy.run_path(request["path"], run_name="cordee_plan")
     if request["function"] not in space:
         functions = sorted(name for name, one in space.items() if callable(one) and not name.startswith("_"))
-        raise LookupError("there is no %s in it; there are %s" % (request["function"], ", ".join(functions) or "no functions"))
+        raise LookupError(
+            "there is no {} in it; there are {}".format(request["function"], ", ".join(functions) or "no functions")
+        )
     made = space[request["function"]]()
     model, inputs = (made[0], made[1]) if isinstance(made, tuple) and len(made) > 1 else (made, None)
     return model, inputs
@@ -381,7 +454,9 @@ def inputs_for(torch, request, model, inputs):
     if inputs is None:
         config = getattr(model, "config", None)
         if getattr(config, "vocab_size", None) is None:
-            raise LookupError("the function returns a model alone; return (model, inputs), so that it is known what goes in")
+            raise LookupError(
+                "the function returns a model alone; return (model, inputs), so that it is known what goes in"
+            )
         ids = torch.ones(request["micro_batch"], request["sequence"], dtype=torch.long)
         return (), {"input_ids": ids, "labels": ids} if request["trains"] else {"input_ids": ids}
     if isinstance(inputs, dict):
@@ -394,7 +469,9 @@ def loss_of(torch, output):
     found = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     if found is not None:
         return found
-    outputs = [one for one in (output if isinstance(output, (tuple, list)) else (output,)) if isinstance(one, torch.Tensor)]
+    outputs = [
+        one for one in (output if isinstance(output, (tuple, list)) else (output,)) if isinstance(one, torch.Tensor)
+    ]
     scalars = [one for one in outputs if one.dim() == 0]
     if scalars:
         return scalars[0]
@@ -421,7 +498,9 @@ def make_optimizer(torch, request, model):
     }
     kind, options = kinds.get(request["optimizer"], (None, {}))
     if kind is None:
-        raise LookupError("%s cannot be traced with this torch; use formulas, or a script that makes it" % request["optimizer"])
+        raise LookupError(
+            "{} cannot be traced with this torch; use formulas, or a script that makes it".format(request["optimizer"])
+        )
     return kind([one for one in model.parameters() if one.requires_grad], **options)
 
 
@@ -429,16 +508,20 @@ def run_function(torch, request, count):
     """Make the model, and train it for two steps, or call it once."""
     model, inputs = make_model(request)
     if not isinstance(model, torch.nn.Module):
-        raise LookupError("the function returns no torch.nn.Module, but %s" % type(model).__name__)
+        raise LookupError(f"the function returns no torch.nn.Module, but {type(model).__name__}")
     if request["precision"] == "bf16-pure" or (not request["trains"] and request["precision"] in ("bf16", "fp16")):
         model = model.to(torch.bfloat16)
     if request.get("layers"):
         shorten(torch, model, request["layers"])
     args, kwargs = inputs_for(torch, request, model, inputs)
     if request["precision"] == "bf16-pure":
-        args = tuple(one.bfloat16() if isinstance(one, torch.Tensor) and one.is_floating_point() else one for one in args)
+        args = tuple(
+            one.bfloat16() if isinstance(one, torch.Tensor) and one.is_floating_point() else one for one in args
+        )
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
-    cast = torch.autocast("cpu", dtype=kinds.get(request["precision"], torch.bfloat16), enabled=request["precision"] in kinds)
+    cast = torch.autocast(
+        "cpu", dtype=kinds.get(request["precision"], torch.bfloat16), enabled=request["precision"] in kinds
+    )
     if not request["trains"]:
         model.eval()
         count.reset()
@@ -483,7 +566,7 @@ def counted(request):
             pass
         except SystemExit as error:
             if not count.steps and error.code not in (None, 0):
-                raise LookupError("the script ended with %s before its first step" % error.code)
+                raise LookupError(f"the script ended with {error.code} before its first step")
         found = count.answer()
     found["seconds"] = time.monotonic() - began
     return found
@@ -496,20 +579,30 @@ def repeated(request):
 
     with FakeTensorMode(allow_non_fake_inputs=True), function_mode(torch, request["gpu"]):
         model, _ = make_model(request)
-        blocks = len(blocks_of(torch, model)) if isinstance(model, torch.nn.Module) else 0
-    return blocks
+        return len(blocks_of(torch, model)) if isinstance(model, torch.nn.Module) else 0
 
 
 def extrapolated(request, blocks):
     """Return the answer for a deep model from two shallow ones: each part grows by the same for each block."""
     low, high = (counted(dict(request, layers=layers)) for layers in DEPTHS)
     found = dict(high, extrapolated=True)
-    for name in ("parameters", "gradients", "optimizer", "buffers", "activations", "step", "peak", "step_peak", "peak_gradients"):
+    for name in (
+        "parameters",
+        "gradients",
+        "optimizer",
+        "buffers",
+        "activations",
+        "step",
+        "peak",
+        "step_peak",
+        "peak_gradients",
+    ):
         each = (high[name] - low[name]) / (DEPTHS[1] - DEPTHS[0])
         found[name] = round(high[name] + each * (blocks - DEPTHS[1]))
     # What is kept at the peak may change with the depth: the whole of the peak is what grows evenly.
     found["activations"] = max(
-        found["activations"], found["peak"] - found["parameters"] - found["buffers"] - found["optimizer"] - found["peak_gradients"]
+        found["activations"],
+        found["peak"] - found["parameters"] - found["buffers"] - found["optimizer"] - found["peak_gradients"],
     )
     found["seconds"] = low["seconds"] + high["seconds"]
     return found
@@ -529,7 +622,7 @@ def main():
         try:
             from torch.distributed._tools.mem_tracker import MemTracker  # noqa: F401
         except ImportError:
-            raise LookupError("torch %s cannot count fake tensors; 2.5 or newer can" % torch.__version__)
+            raise LookupError(f"torch {torch.__version__} cannot count fake tensors; 2.5 or newer can")
         torch.set_num_threads(1)
         os.chdir(request["folder"])
         protect()
@@ -541,7 +634,7 @@ def main():
         line = ""
         for frame, number in traceback.walk_tb(error.__traceback__):
             if frame.f_code.co_filename.startswith(os.path.realpath(request["folder"])):
-                line = "%s:%d" % (os.path.basename(frame.f_code.co_filename), number)
+                line = f"{os.path.basename(frame.f_code.co_filename)}:{number}"
         text = str(error).strip().splitlines()
         answer = {"error": type(error).__name__, "text": text[0][:500] if text else "", "line": line}
     data = json.dumps(answer).encode() + b"\n"

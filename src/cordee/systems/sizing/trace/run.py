@@ -60,7 +60,13 @@ def trace(
         "answer_fd": writing, "memory_bytes": limit_bytes, "trains": workload.trains, "precision": workload.precision,
         "optimizer": workload.optimizer, "micro_batch": workload.micro_batch, "sequence": workload.sequence,
     }  # fmt: skip
-    env = {**environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {
+        **environ,
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     try:
         child = subprocess.Popen(
             [python, str(_CHILD), json.dumps(request)],
