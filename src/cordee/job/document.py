@@ -25,7 +25,7 @@ from cordee.core.documents.fields import (
 from cordee.core.units import BANDWIDTH_FORMS, parse_bandwidth
 from cordee.job.egress import EgressTable
 from cordee.job.metrics import MetricsTable
-from cordee.job.sizing import PlanTable
+from cordee.job.plan_table import PlanTable
 
 
 def _ranks(value: Any) -> Any:

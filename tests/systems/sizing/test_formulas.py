@@ -12,7 +12,7 @@ import pytest
 
 from cordee.core.errors import DocumentError, UsageError
 from cordee.systems.sizing.architecture import Architecture, read_architecture
-from cordee.systems.sizing.devices import DeviceFacts, device_of
+from cordee.systems.sizing.devices import PlannedGpu, device_of
 from cordee.systems.sizing.layouts import changes, ranked, smallest, solve, stages
 from cordee.systems.sizing.memory import Layout, formula_parts, refusal
 from cordee.systems.sizing.step_time import collective_seconds
@@ -179,7 +179,7 @@ def test_what_does_not_fit_on_one_gpu_fits_on_the_fewest_and_no_fewer(read):
 
 
 def test_more_memory_than_any_number_of_gpus_has_is_said(read):
-    tiny = DeviceFacts("tiny", 1e9, most=4)
+    tiny = PlannedGpu("tiny", 1e9, most=4)
     assert smallest(read(LLAMA), Workload(), tiny) is None
     assert solve("gpus", read(LLAMA), Workload(), Layout(), tiny) == 0
 

@@ -21,7 +21,7 @@ _NETWORK_BEFORE = 25e9
 
 
 @dataclass(frozen=True)
-class DeviceFacts:
+class PlannedGpu:
     """One kind of GPU, and how many there are.
 
     Attributes:
@@ -60,7 +60,7 @@ class DeviceFacts:
         return f"{self.model} ({format_size(self.memory)})"
 
 
-def device_of(model: str, profile: ClusterProfile | None = None, memory: str | None = None) -> DeviceFacts:
+def device_of(model: str, profile: ClusterProfile | None = None, memory: str | None = None) -> PlannedGpu:
     """Return what is known of a GPU by a name as sites, drivers or people write it: `h100`, `a100_80gb`, `NVIDIA L4`.
 
     Args:
@@ -95,7 +95,7 @@ def device_of(model: str, profile: ClusterProfile | None = None, memory: str | N
         raise UsageError(what, given=model, allowed=", ".join(families), next=did_you_mean(model, families, hint))
     capability = (given.capability if given else None) or facts.capability
     flops = given.tflops_bf16 * 1e12 if given and given.tflops_bf16 else peaks.get("peak_flops")
-    return DeviceFacts(
+    return PlannedGpu(
         model=model,
         memory=size,
         flops=None if instance else flops,
@@ -131,7 +131,7 @@ def _peaks(model: str) -> Mapping[str, Any]:
 
 def device_of_partition(
     profile: ClusterProfile, partition: PartitionTable | None, model: str | None
-) -> DeviceFacts | None:
+) -> PlannedGpu | None:
     """Return the GPUs of a partition, those of which there are most; None where it has none whose model is known."""
     shapes = [shape for shape in (partition.shapes if partition else ()) if shape.gpus and shape.gpu_model]
     if model is not None:

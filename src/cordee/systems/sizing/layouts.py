@@ -8,7 +8,7 @@ from typing import Any
 
 from cordee.core.units import format_size
 from cordee.systems.sizing.architecture import Architecture
-from cordee.systems.sizing.devices import DeviceFacts
+from cordee.systems.sizing.devices import PlannedGpu
 from cordee.systems.sizing.memory import ALONE, Layout, MemoryParts, formula_parts, interval_of, refusal
 from cordee.systems.sizing.step_time import StepTime, step_time
 from cordee.systems.sizing.traced import TracedModel
@@ -30,7 +30,7 @@ class RankedLayout:
     fits: bool
     reason: str = ""
 
-    def document(self, device: DeviceFacts | None = None) -> dict[str, Any]:
+    def document(self, device: PlannedGpu | None = None) -> dict[str, Any]:
         """Return it as JSON has it."""
         one = self.layout
         time = self.time
@@ -78,7 +78,7 @@ def method_of(model: Model, layout: Layout = ALONE) -> str:
     return "traced" if layout == ALONE and not model.extrapolated else "mixed"
 
 
-def examined(model: Model, workload: Workload, layout: Layout, device: DeviceFacts | None) -> RankedLayout:
+def examined(model: Model, workload: Workload, layout: Layout, device: PlannedGpu | None) -> RankedLayout:
     """Return one layout with what it needs and takes."""
     parts = parts_of(model, workload, layout)
     interval = interval_of(parts.peak, method_of(model, layout))
@@ -117,7 +117,7 @@ def _powers(most: int) -> list[int]:
     return [1 << power for power in range(max(1, most).bit_length())]
 
 
-def ranked(model: Model, workload: Workload, device: DeviceFacts, gpus: int) -> list[RankedLayout]:
+def ranked(model: Model, workload: Workload, device: PlannedGpu, gpus: int) -> list[RankedLayout]:
     """Return all layouts on a number of GPUs, those that fit in front, the fastest first, each with its reason."""
     found = [
         examined(model, workload, layout, device)
@@ -135,7 +135,7 @@ def _order(one: RankedLayout) -> tuple[object, ...]:
     return (not one.fits, one.parts.peak if not one.fits else 0.0, round(pace, 12), kinds, one.parts.peak)
 
 
-def _reason(one: RankedLayout, best: RankedLayout, device: DeviceFacts) -> str:
+def _reason(one: RankedLayout, best: RankedLayout, device: PlannedGpu) -> str:
     if not one.fits:
         largest = max({**one.parts.document(), "other": round(one.parts.other)}.items(), key=lambda item: item[1] or 0)
         short = format_size(one.parts.peak - device.memory)
@@ -157,7 +157,7 @@ def _reason(one: RankedLayout, best: RankedLayout, device: DeviceFacts) -> str:
     return f"{slower:.0%} slower, most by {cause}; {free}"
 
 
-def smallest(model: Model, workload: Workload, device: DeviceFacts) -> RankedLayout | None:
+def smallest(model: Model, workload: Workload, device: PlannedGpu) -> RankedLayout | None:
     """Return the fastest layout on the fewest GPUs that the workload fits on; None where it fits on none that there are."""
     gpus = 1
     while gpus <= min(MOST_GPUS, device.most or MOST_GPUS):
@@ -169,7 +169,7 @@ def smallest(model: Model, workload: Workload, device: DeviceFacts) -> RankedLay
 
 
 @dataclass(frozen=True)
-class Change:
+class PlanChange:
     """Something that can be changed, and the peak then."""
 
     words: str
@@ -177,7 +177,7 @@ class Change:
     fits: bool
 
 
-def changes(model: Model, workload: Workload, layout: Layout, device: DeviceFacts) -> list[Change]:
+def changes(model: Model, workload: Workload, layout: Layout, device: PlannedGpu) -> list[PlanChange]:
     """Return what makes the peak smaller, what costs least first."""
     w = workload
     found: list[tuple[str, Workload, Layout]] = []
@@ -213,12 +213,12 @@ def changes(model: Model, workload: Workload, layout: Layout, device: DeviceFact
             found.append((words, replace(lora, task="qlora", checkpointing="full"), layout))
     if not w.trains and w.micro_batch > 1:
         found.append(("one sequence at a time", replace(w, micro_batch=1), layout))
-    said = [Change(words, parts_of(model, new, where).peak, False) for words, new, where in found]
+    said = [PlanChange(words, parts_of(model, new, where).peak, False) for words, new, where in found]
     now = parts_of(model, w, layout).peak
     return [replace(one, fits=one.peak <= device.memory) for one in said if one.peak < 0.995 * now]
 
 
-def solve(what: str, model: Model, workload: Workload, layout: Layout, device: DeviceFacts) -> int:
+def solve(what: str, model: Model, workload: Workload, layout: Layout, device: PlannedGpu) -> int:
     """Return the largest `batch` (micro-batch), `sequence` or number of `layers` that fits, or the fewest `gpus`; 0: none does."""
     if what == "gpus":
         found = smallest(model, workload, device)
@@ -233,7 +233,7 @@ def solve(what: str, model: Model, workload: Workload, layout: Layout, device: D
     return _largest(lambda size: formula_parts(*makers[what](size), layout).peak <= device.memory)
 
 
-def _solved_traced(what: str, model: TracedModel, workload: Workload, layout: Layout, device: DeviceFacts) -> int:
+def _solved_traced(what: str, model: TracedModel, workload: Workload, layout: Layout, device: PlannedGpu) -> int:
     if what != "batch" or not model.batch:
         return 0
     return _largest(lambda size: model.parts(replace(workload, micro_batch=size), layout).peak <= device.memory)

@@ -8,10 +8,10 @@ from typing import Any
 from cordee.core.findings import Finding
 from cordee.core.units import format_size
 from cordee.systems.sizing.architecture import Architecture
-from cordee.systems.sizing.devices import DeviceFacts
+from cordee.systems.sizing.devices import PlannedGpu
 from cordee.systems.sizing.layouts import (
-    Change,
     Model,
+    PlanChange,
     RankedLayout,
     changes,
     checkpoint_bytes,
@@ -40,11 +40,11 @@ class SizedPlan:
 
     model: Model
     workload: Workload
-    device: DeviceFacts | None
+    device: PlannedGpu | None
     here: RankedLayout
     ranking: tuple[RankedLayout, ...] = ()
     fewest: RankedLayout | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PlanChange, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -102,7 +102,7 @@ class SizedPlan:
 
 
 def make_plan_of(
-    model: Model, workload: Workload, device: DeviceFacts | None, layout: Layout | None = None, gpus: int | None = None
+    model: Model, workload: Workload, device: PlannedGpu | None, layout: Layout | None = None, gpus: int | None = None
 ) -> SizedPlan:
     """Return the plan of a model.
 

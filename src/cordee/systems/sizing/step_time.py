@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cordee.systems.sizing.architecture import Architecture
-from cordee.systems.sizing.devices import DeviceFacts
+from cordee.systems.sizing.devices import PlannedGpu
 from cordee.systems.sizing.memory import Layout, block_elements, micro_batches, tokens_of
 from cordee.systems.sizing.workload import Workload
 
@@ -55,7 +55,7 @@ class StepTime:
         busy = self.matrices + self.attention + self.memory + self.communication
         return busy / (1 - self.bubble) + self.optimizer
 
-    def mfu(self, device: DeviceFacts) -> float:
+    def mfu(self, device: PlannedGpu) -> float:
         """Return the share of the 16-bit peak that the model's own FLOPs make."""
         return self.flops / (self.seconds * self.gpus * (device.flops or float("inf")))
 
@@ -65,7 +65,7 @@ class StepTime:
         return self.tokens / self.seconds
 
 
-def collective_seconds(kind: str, size_bytes: float, ranks: int, device: DeviceFacts, stride: int = 1) -> float:
+def collective_seconds(kind: str, size_bytes: float, ranks: int, device: PlannedGpu, stride: int = 1) -> float:
     """Return what one collective takes.
 
     Args:
@@ -110,7 +110,7 @@ def _priced(kind: str, algorithm: str, protocol: int, size: float, ranks: int, n
     return (_START[algorithm][protocol] + max(0.0, latency)) * 1e-6 + moved / (bandwidth * _MOVED[protocol])
 
 
-def step_time(a: Architecture, w: Workload, layout: Layout, device: DeviceFacts) -> StepTime | None:
+def step_time(a: Architecture, w: Workload, layout: Layout, device: PlannedGpu) -> StepTime | None:
     """Return what a step takes; None where the GPU's peaks or the model's sizes are not known."""
     if not device.flops or not device.bandwidth or a.kind == "count":
         return None
@@ -160,7 +160,7 @@ def _narrow(a: Architecture, w: Workload, layout: Layout) -> float:
     return rows / (rows + 128) * columns / (columns + 256)
 
 
-def _communication(a: Architecture, w: Workload, layout: Layout, device: DeviceFacts, count: int, tokens: int) -> float:
+def _communication(a: Architecture, w: Workload, layout: Layout, device: PlannedGpu, count: int, tokens: int) -> float:
     """Return what of the collectives of one step nothing hides, in seconds."""
     model = layout.tp * layout.cp
     held = a.parameters / layout.tp / layout.pp

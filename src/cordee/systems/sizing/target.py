@@ -15,12 +15,12 @@ from cordee.job.cluster import load_cluster
 from cordee.job.command import interpreter_path, read_command, which
 from cordee.job.load import FILE_NAME, LoadedJob, load_job
 from cordee.job.plan.placement import place
+from cordee.job.plan_table import PlanTable
 from cordee.job.profile import ClusterProfile
-from cordee.job.sizing import PlanTable
 from cordee.job.terminal.options import cluster_name
 from cordee.systems.sizing.architecture import read_architecture
 from cordee.systems.sizing.cache import digest_of, keep_trace, known_trace
-from cordee.systems.sizing.devices import DeviceFacts, device_of, device_of_partition
+from cordee.systems.sizing.devices import PlannedGpu, device_of, device_of_partition
 from cordee.systems.sizing.layouts import Model, refusal_of
 from cordee.systems.sizing.memory import Layout
 from cordee.systems.sizing.plan import SizedPlan, make_plan_of
@@ -115,7 +115,7 @@ def workload_of(table: PlanTable, given: Mapping[str, Any] | None = None) -> Wor
     return Workload(**values, rank=rank)
 
 
-def _device(given: Mapping[str, Any], profile: ClusterProfile, loaded: LoadedJob | None) -> DeviceFacts | None:
+def _device(given: Mapping[str, Any], profile: ClusterProfile, loaded: LoadedJob | None) -> PlannedGpu | None:
     """Return the GPUs that are meant: of the options, else of the partition that the job goes to."""
     if given.get("gpu") or given.get("gpu_memory"):
         found = device_of(given.get("gpu") or "GPU", profile, given.get("gpu_memory"))
@@ -128,7 +128,7 @@ def _device(given: Mapping[str, Any], profile: ClusterProfile, loaded: LoadedJob
     return replace(found, **changed)
 
 
-def _partition_device(profile: ClusterProfile, loaded: LoadedJob | None) -> DeviceFacts | None:
+def _partition_device(profile: ClusterProfile, loaded: LoadedJob | None) -> PlannedGpu | None:
     if loaded is not None:
         if not loaded.job.need.gpus_per_node:
             return None

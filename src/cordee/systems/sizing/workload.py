@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
-from cordee.job.sizing import PlanCheckpointing, PlanPrecision, PlanStrategy, PlanTask
+from cordee.job.plan_table import PlanCheckpointing, PlanPrecision, PlanStrategy, PlanTask
 
 TASKS: tuple[str, ...] = get_args(PlanTask)
 PRECISIONS: tuple[str, ...] = get_args(PlanPrecision)
