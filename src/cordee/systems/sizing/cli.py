@@ -56,14 +56,18 @@ def command(
     """Say what TARGET takes of a GPU's memory, in which layouts it fits, and what to change. Exit code 1: it does not fit.
 
     TARGET is a Hugging Face config.json, a TOML table [model], a function FILE.py:NAME that returns a model (and a batch), or a job
-    document or script. Functions and scripts run in a child without GPUs, in which tensors have no memory; nothing is written.
+    document or script; `validate` instead compares traces of small models with what they allocate on this machine. Functions and scripts run in a child without GPUs, in which tensors have no memory; nothing is written.
 
     \b
     Example:
       cordee plan config.json --gpu a100_80gb --gpus 8 --sequence 4096
       cordee plan model.py:make --gpu h100
       cordee plan . --explain
+      cordee plan validate
     """
+    if target == "validate":
+        _validate(as_json=as_json)
+        return
     from cordee.systems.sizing.target import plan_target
     from cordee.systems.sizing.words import lines_of
 
@@ -93,4 +97,27 @@ def command(
             click.echo(f"{word}: {solved or 'none fits'}")
         print_findings(list(plan.findings))
     if (solve and not solved) or (not solve and plan.device is not None and not plan.fits):
+        raise click.exceptions.Exit(EXIT_BAD)
+
+
+def _validate(*, as_json: bool) -> None:
+    """Print every case of a validation, misses too. Exit code 1: one was predicted too low by more than 3 %."""
+    from cordee.systems.sizing.validation.validate import cases, summary
+
+    found = []
+    for one in cases():
+        found.append(one)
+        if not as_json:
+            error = one.why if one.error is None else f"{one.error:+.1%}"
+            click.echo(
+                f"{one.model:28} {one.half:9} {one.precision:10} {one.predicted or 0:>12,} {one.measured or 0:>12,} {error}"
+            )
+    told = summary(found)
+    if as_json:
+        documents = [{**one._asdict(), "error": one.error} for one in found]
+        print_json({"schema": "cordee.plan-validation/1", **told, "found": documents})
+    else:
+        for name, value in told.items():
+            click.echo(f"{name}: {value:.2%}" if isinstance(value, float) else f"{name}: {value}")
+    if told["under_by_more_than_3_percent"]:
         raise click.exceptions.Exit(EXIT_BAD)
