@@ -13,7 +13,6 @@ from cordee.systems.sizing.devices import device_of_partition
 from cordee.systems.sizing.layouts import Model, refusal_of
 from cordee.systems.sizing.plan import make_plan_of
 from cordee.systems.sizing.target import known_model, layout_of, workload_of
-from cordee.systems.sizing.traced import TracedModel
 
 
 class SizingExamination(Examination):
@@ -46,9 +45,6 @@ class SizingExamination(Examination):
             "device": None if device is None else device.model,
             "memory_bytes": None if device is None else round(device.memory),
         }
-        if isinstance(model, TracedModel) and not need.gpus_per_node:  # no context, no allocator that keeps memory
-            peak = max(model.peak, model.step_peak)
-            part |= {"peak_bytes": peak, "interval_bytes": [round(0.97 * peak), round(1.03 * peak)]}
         said = format_size(part["peak_bytes"])
         findings = []
         if device is not None and not plan.fits:

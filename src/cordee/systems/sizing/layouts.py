@@ -81,7 +81,8 @@ def method_of(model: Model, layout: Layout = ALONE) -> str:
 def examined(model: Model, workload: Workload, layout: Layout, device: PlannedGpu | None) -> RankedLayout:
     """Return one layout with what it needs and takes."""
     parts = parts_of(model, workload, layout)
-    interval = interval_of(parts.peak, method_of(model, layout))
+    hidden = isinstance(model, TracedModel) and model.workspaces
+    interval = interval_of(parts.peak, method_of(model, layout), workspaces=hidden)
     time = step_time(model, workload, layout, device) if device and isinstance(model, Architecture) else None
     return RankedLayout(layout, parts, interval, time, device is None or parts.peak <= device.memory)
 

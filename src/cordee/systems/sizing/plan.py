@@ -123,11 +123,11 @@ def make_plan_of(
         tuple(named(ranking, _SHOWN)),
         fewest,
         tuple(changed),
-        tuple(_findings(model, workload, here)),
+        tuple(_findings(model, workload)),
     )
 
 
-def _findings(model: Model, workload: Workload, here: RankedLayout) -> list[Finding]:
+def _findings(model: Model, workload: Workload) -> list[Finding]:
     """Return what is worth knowing of the numbers."""
     found = []
     if isinstance(model, Architecture) and model.kind == "count":
@@ -152,5 +152,7 @@ def _findings(model: Model, workload: Workload, here: RankedLayout) -> list[Find
     if isinstance(model, TracedModel) and model.extrapolated:
         text = "some of the repeated blocks were traced, and the rest extrapolated"
         found.append(Finding(text, "info", "plan-extrapolated"))
-    del here
+    if isinstance(model, TracedModel) and model.workspaces:
+        text = "kernels of convolutions and recurrent layers allocate what no trace sees: up to a sixth of the peak"
+        found.append(Finding(text, "info", "plan-workspaces"))
     return found

@@ -27,6 +27,8 @@ class TracedModel:
         extrapolated: whether fewer blocks were traced than there are.
         line: of the user's code that holds most of the activations.
         trains: whether an optimizer stepped.
+        gpu: whether it is for a GPU, with its context and an allocator that keeps memory, or for a CPU.
+        workspaces: whether it has convolutions or recurrent layers, whose kernels allocate what no trace sees.
     """
 
     name: str
@@ -47,6 +49,8 @@ class TracedModel:
     seconds: float = 0.0
     torch: str = ""
     peak_gradients: int = 0
+    workspaces: bool = False
+    gpu: bool = True
     modules: tuple[tuple[str, int], ...] = ()
 
     @classmethod
@@ -81,13 +85,15 @@ class TracedModel:
         buckets = float(self.gradients) if layout.dp > 1 and not layout.zero and shards == 1 else 0.0
         activations = self.activations * scale
         moving = activations + gathers
-        constants = {"context": float(CONTEXT_BYTES), "communication buffers": COMMUNICATOR_BYTES * (layout.gpus > 1)}
+        constants: dict[str, float] = {}
+        if self.gpu:
+            constants = {"context": CONTEXT_BYTES, "communication buffers": COMMUNICATOR_BYTES * (layout.gpus > 1)}
         kept = {
             "parameters": self.parameters / shards,
             "gradients": self.peak_gradients / gradient_divided,
             "optimizer": states / divided,
         }
-        inside = {"gathers": gathers, "buckets": buckets, "fragmentation": moving * FRAGMENTATION}
+        inside = {"gathers": gathers, "buckets": buckets, "fragmentation": moving * FRAGMENTATION * self.gpu}
         backward = MemoryParts(
             **kept,
             activations=activations,

@@ -16,8 +16,9 @@ def lines_of(plan: SizedPlan, *, explain: bool = False) -> Iterator[str]:
     model, parts = plan.model, plan.here.parts
     low, high = plan.here.interval
     size = f", {model.parameters / 1e9:.3g} billion parameters" if isinstance(model, Architecture) else ""
-    yield f"{model.name}{size}, {plan.here.layout.name}"
-    said = f"peak {format_size(parts.peak)} of each GPU ({format_size(low)} to {format_size(high)}, {plan.method}), in its {parts.moment}"
+    yield f"{model.name}{size}, {plan.here.layout.name.replace('1 GPU', 'undivided')}"
+    what = "rank" if isinstance(model, TracedModel) and not model.gpu else "GPU"
+    said = f"peak {format_size(parts.peak)} of each {what} ({format_size(low)} to {format_size(high)}, {plan.method}), in its {parts.moment}"
     yield said
     for name, value in parts.document().items():
         if value or value is None:

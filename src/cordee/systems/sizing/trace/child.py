@@ -35,6 +35,13 @@ class RefusedAtPlanTime(RuntimeError):
     """What no trace may do: start processes, connect, change files."""
 
 
+class NoHook:
+    """Stands for the hook of a parameter that has none."""
+
+    def remove(self):
+        """Do nothing."""
+
+
 def protect():
     """Let nothing of the user's be changed, and no process be started."""
     plain_open = io.open
@@ -113,6 +120,12 @@ class Count:
             def _pre_fw_hook(self, module, inputs):
                 self.memory_tracking.pop(module, None)  # a module may be called again
                 super()._pre_fw_hook(module, inputs)
+
+            def _track_module_params_and_buffers(self, module, install_grad_hooks=True):
+                for parameter in module.parameters():
+                    if not parameter.requires_grad:  # a frozen one has no gradient to be told of
+                        self._param_to_grad_hook_handles.setdefault(parameter, (NoHook(), NoHook()))
+                return super()._track_module_params_and_buffers(module, install_grad_hooks)
 
         self.tracker = Tracker()
         self.steps, self.peaks, self.optimizer = 0, [], ""
@@ -235,6 +248,10 @@ class Count:
             "modules": sorted(own.items(), key=lambda one: -one[1])[:20],
             "line": max(lines, key=lambda one: lines[one]) if lines else "",
             "torch": self.torch.__version__,
+            "gpu": self.request["gpu"],
+            "workspaces": any(
+                type(part).__name__.startswith(("Conv", "LSTM", "GRU", "RNN")) for part in self.model.modules()
+            ),
         }
         if not self.steps:
             peak = sums(self.snapshot("peak"))
