@@ -3,7 +3,7 @@
 A page is read as a newcomer would follow it, from top to bottom in a folder with the train.py of docs/quickstart.md:
 
 - `toml` blocks are whole job documents, or cluster profiles when their first line says so; those whose first line is `# NAME.toml`,
-  other than cordee.toml, are EDFs; `# ...rules.toml` are rules of scores, `# ...caps.toml` caps of GPUs.
+  other than cordee.toml, are EDFs; `# ...rules.toml` are rules of scores, `# ...caps.toml` caps of GPUs, `# ...model.toml` sizes of models.
 - `yaml` blocks are whole protocols.
 - A block whose first line is `# NAME` of a file is written to that file.
 - `console` blocks are run: `$ cordee ...` must succeed, and print the lines that are shown, but for what differs each time:
@@ -43,6 +43,7 @@ from cordee.job.profile import ClusterProfile
 from cordee.systems.environments.edf import resolve
 from cordee.systems.score.diagnosis.rules import read_rules
 from cordee.systems.score.roofs import read_caps_file
+from cordee.systems.sizing.architecture import read_architecture
 from cordee.systems.vetting.protocol.document import load_protocol
 from cordee.telemetry.node import catalogue
 
@@ -95,6 +96,9 @@ def test_a_document_in_the_docs_loads(block, tmp_path, monkeypatch):
         (tmp_path / "alps.toml").write_text(block.text)
         monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path))
         assert load_cluster("alps").name == "alps"
+    elif block.file_name and block.file_name.endswith("model.toml"):
+        (tmp_path / block.file_name).write_text(block.text)
+        assert read_architecture(tmp_path / block.file_name).parameters
     elif block.file_name and block.file_name.endswith(("rules.toml", "caps.toml")):
         (tmp_path / block.file_name).write_text(block.text)
         read = read_rules if block.file_name.endswith("rules.toml") else read_caps_file

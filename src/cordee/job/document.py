@@ -25,6 +25,7 @@ from cordee.core.documents.fields import (
 from cordee.core.units import BANDWIDTH_FORMS, parse_bandwidth
 from cordee.job.egress import EgressTable
 from cordee.job.metrics import MetricsTable
+from cordee.job.plan_table import PlanTable
 
 
 def _ranks(value: Any) -> Any:
@@ -365,6 +366,8 @@ class Job(Document):
     """Poisoned models and checkpoints: what is done about them."""
     egress: EgressTable = EgressTable.model_construct()
     """What the job sends out of the site."""
+    plan: PlanTable = PlanTable.model_construct()
+    """What is known of the model, so that its memory is known before it is submitted."""
     observe: ObserveTable = ObserveTable.model_construct()
     """What is looked at while ranks train."""
     metrics: MetricsTable = MetricsTable.model_construct()

@@ -119,6 +119,19 @@ def read_script(path: Path, folder: Path | None = None) -> Script:
     return script
 
 
+def local_files(path: Path, folder: Path) -> list[Path]:
+    """Return a script and the modules beside it that it imports, and those that these import, in a stable order."""
+    found, waiting = [path], [path]
+    while waiting and len(found) <= _MOST_MODULES:
+        tree = _parse(waiting.pop(0))
+        imports = set() if tree is None else _Reader(tree).found.imports
+        for module in _modules(imports, (path.parent, folder)):
+            if module not in found:
+                found.append(module)
+                waiting.append(module)
+    return found
+
+
 def _parse(path: Path) -> ast.Module | None:
     try:
         with path.open("rb") as file:

@@ -6,6 +6,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("cordee.faces.cli.init", "Write a commented cordee.toml for what is in a folder."),
     "check": ("cordee.faces.cli.check", "Validate everything and show exactly what would be submitted."),
     "run": ("cordee.faces.cli.run", "Run a job: vet, start, sample, restart, report."),
+    "plan": ("cordee.systems.sizing.cli", "Say what a model takes of a GPU's memory, and in which layouts it fits."),
     "vet": ("cordee.systems.vetting.cli.vet", "Vet the nodes of this allocation, or this machine, by a protocol."),
     "record": ("cordee.faces.cli.record", "Sample any command, for `cordee score`."),
     "runs": ("cordee.faces.cli.runs", "List runs."),

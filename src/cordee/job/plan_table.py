@@ -1,0 +1,42 @@
+"""What a job says of its model, so that its memory is known before it is submitted: the table `[plan]`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cordee.core.documents.fields import Count, Document
+
+PlanTask = Literal["train", "lora", "qlora", "inference"]
+PlanPrecision = Literal["fp32", "tf32", "bf16", "fp16", "bf16-pure", "fp8"]
+PlanOptimizer = Literal["adamw", "adamw-fused", "adamw-8bit", "sgd", "sgd-plain", "adafactor", "muon", "lamb", "lars"]
+PlanStrategy = Literal["ddp", "zero1", "zero2", "fsdp", "hsdp"]
+PlanCheckpointing = Literal["none", "selective", "full"]
+
+
+class PlanTable(Document):
+    """`[plan]`: what is known of the model, for `cordee plan` and for what `cordee check` says of memory."""
+
+    model: str | None = None
+    """A config.json, a TOML file with a table [model], or a function FILE.py:NAME that returns the model; without it, the script is traced."""
+    task: PlanTask = "train"
+    """What is done with it."""
+    precision: PlanPrecision = "bf16"
+    """Of computing; `bf16` and `fp16` are autocast over fp32 parameters, `bf16-pure` holds them in bf16."""
+    optimizer: PlanOptimizer = "adamw"
+    """What steps; `adamw` is PyTorch's default."""
+    micro_batch: Count = 1
+    """Samples of one rank in one forward."""
+    batch: Count | None = None
+    """Samples of all ranks in one step; without it, one micro-batch of each."""
+    sequence: Count = 2048
+    """Tokens of one sample."""
+    checkpointing: PlanCheckpointing = "none"
+    """Which activations are computed again in backward."""
+    lora_rank: Count = 8
+    """The rank of LoRA's matrices."""
+    compiled: bool = False
+    """Whether the model goes through torch.compile."""
+    offload: bool = False
+    """Whether optimizer states lie in the host's memory."""
+    strategy: PlanStrategy = "ddp"
+    """How ranks divide the model."""

@@ -1,0 +1,104 @@
+"""What is done with a model, and what one parameter weighs then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, get_args
+
+from cordee.job.plan_table import PlanCheckpointing, PlanPrecision, PlanStrategy, PlanTask
+
+TASKS: tuple[str, ...] = get_args(PlanTask)
+PRECISIONS: tuple[str, ...] = get_args(PlanPrecision)
+CHECKPOINTINGS: tuple[str, ...] = get_args(PlanCheckpointing)
+STRATEGIES: tuple[str, ...] = get_args(PlanStrategy)
+
+
+class OptimizerBytes(NamedTuple):
+    """What an optimizer holds for each parameter, in bytes, in fp32 but for `8bit`.
+
+    Attributes:
+        states: all the time.
+        step: on top, while it steps.
+        says: where the step's come from.
+    """
+
+    states: float
+    step: float
+    says: str
+
+
+OPTIMIZERS: dict[str, OptimizerBytes] = {
+    "adamw": OptimizerBytes(
+        8, 4, "foreach, PyTorch's default on GPUs, makes a copy of all parameters' size in its step"
+    ),
+    "adamw-fused": OptimizerBytes(8, 0, "fused=True makes no copies"),
+    "adamw-8bit": OptimizerBytes(2 + 8 / 256, 0, "two states of a byte, a scale for 256 of each (bitsandbytes)"),
+    "sgd": OptimizerBytes(4, 0, "momentum"),
+    "sgd-plain": OptimizerBytes(0, 0, "no momentum"),
+    "adafactor": OptimizerBytes(0.02, 4, "a row and a column for each matrix; one update at a time"),
+    "muon": OptimizerBytes(4, 0, "momentum; embeddings and norms by AdamW are 8 and not counted as such"),
+    "lamb": OptimizerBytes(8, 4, "as AdamW, with an update of the parameters' size"),
+    "lars": OptimizerBytes(4, 0, "as SGD with momentum"),
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is done with the model.
+
+    Attributes:
+        task: of TASKS; `inference` has no gradients and a cache of keys and values for `sequence` tokens.
+        precision: of PRECISIONS; `bf16` and `fp16` are autocast over fp32 parameters, `bf16-pure` parameters in bf16,
+            `fp8` matrices in fp8 over bf16 activations.
+        micro_batch: sequences, or images, of one rank in one forward; `batch`: of all ranks in one step.
+        sequence: tokens of one sequence.
+        checkpointing: of activations.
+        rank: of LoRA matrices on queries and values.
+        compiled: whether torch.compile fuses what stands between matrices.
+        offload: whether optimizer states lie in the host's memory.
+        flash: whether attention keeps no matrix of sequence times sequence.
+    """
+
+    task: str = "train"
+    precision: str = "bf16"
+    optimizer: str = "adamw"
+    micro_batch: int = 1
+    batch: int | None = None
+    sequence: int = 2048
+    checkpointing: str = "none"
+    rank: int = 8
+    compiled: bool = False
+    offload: bool = False
+    flash: bool = True
+
+    @property
+    def trains(self) -> bool:
+        """Whether there are gradients."""
+        return self.task != "inference"
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of one number of an activation."""
+        return 4 if self.precision in ("fp32", "tf32") else 2
+
+    @property
+    def parameter_bytes(self) -> float:
+        """Bytes of one parameter that is held."""
+        if self.task == "qlora":
+            return 0.5 + 4 / 64 / 4  # NF4 in blocks of 64, their scales quantised once more
+        pure = self.precision == "bf16-pure" or (not self.trains and self.precision != "fp32")
+        if self.task == "lora":
+            pure = self.precision not in ("fp32", "tf32")
+        if self.precision == "fp8" and not self.trains:
+            return 1
+        return 2 if pure and self.precision != "tf32" else 4
+
+    @property
+    def state_scale(self) -> float:
+        """How large optimizer states are beside those of fp32 parameters."""
+        return 0.5 if self.precision == "bf16-pure" and self.optimizer != "adamw-8bit" else 1.0
+
+    @property
+    def casts(self) -> bool:
+        """Whether autocast keeps copies of matrices in 16 bit beside fp32 parameters."""
+        return self.trains and self.task == "train" and self.precision in ("bf16", "fp16", "fp8")

@@ -1,0 +1,115 @@
+"""`cordee plan`, and what `cordee check` says of a job's memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cordee.systems.sizing.cli import command
+from cordee.systems.sizing.memory import Layout
+from cordee.systems.sizing.snippets import snippet
+from cordee.systems.sizing.workload import Workload
+
+MODEL = "[model]\nlayers = 32\nwidth = 4096\nheads = 32\nffn = 11008\nvocabulary = 32000\n"
+PROFILE = """
+scheduler = "slurm"
+[partitions.gpu]
+default = true
+nodes = 8
+gpus = 4
+gpu_model = "a100"
+[gpu.a100]
+memory = "40GB"
+tflops_bf16 = 312
+"""
+KEYS = {"parameters", "gradients", "optimizer", "activations", "logits", "buffers", "other"}
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table of Llama-2-7B's sizes, and no cluster but this machine."""
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path / "clusters"))
+    (tmp_path / "llama.toml").write_text(MODEL)
+    return tmp_path / "llama.toml"
+
+
+def test_the_document_has_what_the_design_promises(model):
+    done = CliRunner().invoke(command, [str(model), "--gpu", "h100", "--gpus", "8", "--json"])
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert set(document["parts"]) == KEYS
+    assert document["peak_bytes"] == pytest.approx(sum(document["parts"].values()), rel=1e-6)
+    low, high = document["interval_bytes"]
+    assert low < document["peak_bytes"] < high
+    assert document["method"] == "formula"
+    for layout in document["layouts"]:
+        assert {"dp", "fsdp", "tp", "pp", "ep", "cp", "gpus", "peak_bytes", "step_s", "fits", "reason"} <= set(layout)
+        assert layout["dp"] * layout["fsdp"] * layout["tp"] * layout["pp"] * layout["cp"] == layout["gpus"]
+
+
+def test_what_does_not_fit_has_exit_code_1_and_says_what_does(model):
+    done = CliRunner().invoke(command, [str(model), "--gpu", "l4", "--json"])
+    document = json.loads(done.stdout)
+    assert (done.exit_code, document["fits"]) == (1, False)
+    assert document["smallest"]["fits"]
+    assert document["smallest"]["peak_bytes"] <= document["device"]["memory_bytes"]
+    assert [change for change in document["changes"] if change["fits"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere.json"], "no such target"),
+        (["MODEL", "--layout", "tp=5", "--gpu", "h100"], "32 heads cannot be divided"),
+        (["MODEL", "--layout", "fsdq=5"], "did you mean fsdp?"),
+        (["MODEL", "--solve", "batch"], "give --gpu"),
+        (["MODEL", "--gpu", "warp9"], "nothing is known of this GPU"),
+    ],
+)
+def test_bad_input_says_what_is_wrong(model, arguments, said):
+    done = CliRunner().invoke(command, [str(model) if one == "MODEL" else one for one in arguments])
+    assert done.exit_code != 0
+    assert said in str(done.exception) + done.output
+
+
+def test_a_function_is_not_run_where_nothing_may_be(tmp_path, model):
+    marked = tmp_path / "ran"
+    (tmp_path / "m.py").write_text(f"open({str(marked)!r}, 'w')\n")
+    done = CliRunner().invoke(command, [f"{tmp_path}/m.py:make", "--no-run"])
+    assert "--no-run" in str(done.exception)
+    assert not marked.exists()
+
+
+def test_check_refuses_a_job_that_cannot_fit_and_names_what_does(site, tmp_path):
+    (tmp_path / "job").mkdir(exist_ok=True)
+    (tmp_path / "job" / "llama.toml").write_text(MODEL)
+    _, _, findings = site("gpus_per_node = 4", PROFILE, '[plan]\nmodel = "llama.toml"\n')
+    (found,) = [one for one in findings if one.rule == "plan-does-not-fit"]
+    assert found.severity == "error"
+    assert found.allowed == "at most 40 GB for each GPU"
+    assert "FSDP2" in str(found.next)
+
+
+def test_check_shows_what_a_job_that_fits_needs(site, tmp_path):
+    (tmp_path / "job").mkdir(exist_ok=True)
+    (tmp_path / "job" / "llama.toml").write_text(MODEL)
+    told = '[plan]\nmodel = "llama.toml"\nstrategy = "fsdp"\nsequence = 1024\n'
+    _, plan, findings = site("gpus_per_node = 4\nnodes = 2", PROFILE, told)
+    (found,) = [one for one in findings if one.rule.startswith("plan-")]
+    assert (found.rule, found.severity) == ("plan-memory", "info")
+    assert plan.steps[0].systems["sizing"]["layout"] == "FSDP2 8"
+
+
+def test_a_job_of_which_nothing_is_known_is_not_spoken_of(site):
+    _, plan, findings = site("gpus_per_node = 4", PROFILE)
+    assert [one for one in findings if one.rule.startswith("plan-")] == []
+    assert "sizing" not in plan.steps[0].systems
+
+
+@pytest.mark.parametrize("layout", [Layout(fsdp=4), Layout(dp=2, fsdp=4), Layout(dp=4), Layout()])
+def test_code_of_fsdp2_compiles_and_layouts_that_change_the_model_have_none(layout):
+    compile(snippet("fsdp2", layout, Workload(checkpointing="full")), "snippet", "exec")
+    assert snippet("fsdp2", Layout(tp=2), Workload()).startswith("# No code for TP+SP 2")
