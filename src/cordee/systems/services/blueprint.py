@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from cordee.core.documents.fields import Argv, CountOrZero, Document, Duration, Lines, Size, wrong
 from cordee.core.documents.faults import ValuePlace, document_error, fault_error, validated
+from cordee.core.documents.fields import Argv, CountOrZero, Document, Duration, Lines, Size, wrong
 from cordee.core.documents.files import read_text, toml_values
 from cordee.core.documents.toml_lines import Keys, find_line
 from cordee.core.errors import UsageError
@@ -28,7 +28,10 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?\Z")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}\Z")
 _PATTERNS = {
-    "name": (re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"), "letters, digits and . _ -, beginning with a letter or digit"),
+    "name": (
+        re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"),
+        "letters, digits and . _ -, beginning with a letter or digit",
+    ),
     "path": (re.compile(r"/[^\0\n]*\Z"), "an absolute path without .."),
     "text": (re.compile(r"[^\0\n\r]{0,500}\Z"), "one line of at most 500 characters"),
 }
@@ -182,6 +185,8 @@ class Blueprint(Document):
     """Commands that install the program on this machine."""
     argv: Argv | None = None
     """The program and its arguments; no shell runs."""
+    look_in: Lines = ()
+    """Folders in which programs are looked for besides PATH, with wildcards."""
     setup: tuple[Argv, ...] = ()
     """Commands that run before the program, one after the other."""
     image: str | None = None
@@ -256,7 +261,9 @@ class Blueprint(Document):
     @model_validator(mode="after")
     def _something_runs(self) -> Blueprint:
         if self.argv is None and self.image is None:
-            raise wrong("nothing runs: there is neither argv nor image", 'argv = "PROGRAM ...", or image = "NAME@sha256:..."')
+            raise wrong(
+                "nothing runs: there is neither argv nor image", 'argv = "PROGRAM ...", or image = "NAME@sha256:..."'
+            )
         if self.guard == "token" and "token" not in self.secrets:
             raise wrong('guard = "token" needs a secret of that name', "[secrets.token]")
         if self.name in self.after:
@@ -353,7 +360,10 @@ def parameter_values(blueprint: Blueprint, given: Mapping[str, str]) -> dict[str
         text = _parameter_text(parameter.type, value)
         if text is None:
             raise UsageError(
-                f"the parameter {name} is not of its type", given=value, allowed=_allowed(parameter.type), next=f"change --set {name}"
+                f"the parameter {name} is not of its type",
+                given=value,
+                allowed=_allowed(parameter.type),
+                next=f"change --set {name}",
             )
         values[name] = text
     return values
@@ -417,7 +427,9 @@ def _wrong_references(loaded: LoadedBlueprint) -> Iterator[Finding]:
                     )
         except ValueError as error:
             text = f"{'.'.join(keys)} has braces that do not match: {error}".lower()
-            yield Finding(text, "error", "bad-value", file=file, line=line, allowed="{port.NAME}", next="write {{ for a brace")
+            yield Finding(
+                text, "error", "bad-value", file=file, line=line, allowed="{port.NAME}", next="write {{ for a brace"
+            )
 
 
 def _texts(blueprint: Blueprint) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
@@ -434,7 +446,7 @@ def _texts(blueprint: Blueprint) -> Iterator[tuple[tuple[str, ...], str, tuple[s
     ]
     for keys, words in commands:
         yield from ((keys, word, _EVERYWHERE) for word in words or ())
-    yield from ((("env", name), text, _EVERYWHERE) for name, text in blueprint.env.items())
+    yield from ((("env", name), text, _IN_FILES) for name, text in blueprint.env.items())
     yield from ((("files", name), text, _IN_FILES) for name, text in blueprint.files.items())
     yield from ((("client", name), text, _IN_FILES) for name, text in blueprint.client.items())
 
@@ -449,17 +461,38 @@ def _wrong_ports(loaded: LoadedBlueprint) -> Iterator[Finding]:
             text = f"ports.{name} and ports.{seen[port.port]} are the same port"
             yield Finding(text, "error", "same-port", file=file, line=line, given=port.port, next="give each its own")
         seen.setdefault(port.port, name)
-    asked = {"ready": blueprint.ready.port, "live": blueprint.live and blueprint.live.port, "closed": blueprint.closed and blueprint.closed.port}
+    asked = {
+        "ready": blueprint.ready.port,
+        "live": blueprint.live and blueprint.live.port,
+        "closed": blueprint.closed and blueprint.closed.port,
+    }
     for table, name in asked.items():
         if name and name not in blueprint.ports:
             file, line = loaded.place(table, "port")
             text = f"[{table}] asks the port {name}, which is not there"
-            yield Finding(text, "error", "unknown-name", file=file, line=line, given=name, allowed=list(blueprint.ports), next=f"add [ports.{name}]")
+            yield Finding(
+                text,
+                "error",
+                "unknown-name",
+                file=file,
+                line=line,
+                given=name,
+                allowed=list(blueprint.ports),
+                next=f"add [ports.{name}]",
+            )
     for table, probe in (("ready", blueprint.ready), ("closed", blueprint.closed)):
         if probe is not None and probe.command is None and not blueprint.ports:
             file, line = loaded.place(table)
             text = f"[{table}] has nothing to ask: there is no port"
-            yield Finding(text, "error", "no-port", file=file, line=line, allowed="[ports.NAME], or command", next="say where it listens")
+            yield Finding(
+                text,
+                "error",
+                "no-port",
+                file=file,
+                line=line,
+                allowed="[ports.NAME], or command",
+                next="say where it listens",
+            )
 
 
 def _wrong_parameters(loaded: LoadedBlueprint) -> Iterator[Finding]:
@@ -484,15 +517,33 @@ def _remarks(loaded: LoadedBlueprint) -> Iterator[Finding]:
     if blueprint.image and "@sha256:" not in blueprint.image:
         file, line = loaded.place("image")
         text = "the image is named by a tag: another one may run tomorrow"
-        yield Finding(text, "warn", "image-tag", file=file, line=line, given=blueprint.image, allowed="NAME@sha256:DIGEST", next="write the digest that the registry shows for the tag")
+        yield Finding(
+            text,
+            "warn",
+            "image-tag",
+            file=file,
+            line=line,
+            given=blueprint.image,
+            allowed="NAME@sha256:DIGEST",
+            next="write the digest that the registry shows for the tag",
+        )
     if blueprint.guard == "none" and blueprint.ports:
         file, line = loaded.place("guard")
         text = "nobody asks for credentials: every user of the machine can open it"
-        yield Finding(text, "warn", "service-open", file=file, line=line, next='guard = "token" for a Python program, or its own password')
+        yield Finding(
+            text,
+            "warn",
+            "service-open",
+            file=file,
+            line=line,
+            next='guard = "token" for a Python program, or its own password',
+        )
     elif blueprint.ports and blueprint.closed is None:
         file, line = loaded.place("guard")
         text = "nothing asks it without credentials: that it is closed is not checked"
-        yield Finding(text, "warn", "closed-unchecked", file=file, line=line, next="add [closed] path = a path that shows data")
+        yield Finding(
+            text, "warn", "closed-unchecked", file=file, line=line, next="add [closed] path = a path that shows data"
+        )
     for name, words in (("argv", blueprint.argv or ()), ("image_argv", blueprint.image_argv or ())):
         if masked_words(words) != list(words):
             file, line = loaded.place(name)

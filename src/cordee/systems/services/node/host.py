@@ -7,6 +7,7 @@ learns into the run's folder, ends the program when it is told to, and ends with
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import signal
@@ -92,7 +93,9 @@ class ServiceHost:
                 if monotonic() > until or self._stopping:
                     lock.close()
                     text = f"another program of {self._name} has its data open"
-                    raise ServiceFailed(text, given=str(path), next="stop that one first, or wait for its end") from None
+                    raise ServiceFailed(
+                        text, given=str(path), next="stop that one first, or wait for its end"
+                    ) from None
             self._tell("starting", "another program of this service still has its data open")
             time.sleep(_TICK_S)
 
@@ -135,7 +138,7 @@ class ServiceHost:
             write_atomically(folder / name, filled(text, {**known, **self._values}), durable=False)
         self._known, self._folder = known, folder
         base = {} if inside else _plain_environment(spec["path"])
-        own = {name: filled(text, known) for name, text in spec["env"].items()}
+        own = {name: filled(text, {**known, **self._values}) for name, text in spec["env"].items()}
         for name, about in spec["secrets"].items():
             if about["env"]:
                 own[about["env"]] = self._values[f"value.{name}"]
@@ -149,20 +152,28 @@ class ServiceHost:
         self._tell("starting", "its program is started")
         for argv in spec["setup"]:
             words = [filled(word, self._known) for word in argv]
-            code = subprocess.run(words, env=self._env, stdin=subprocess.DEVNULL).returncode if _there(words) else 127
+            try:
+                code = subprocess.run(words, env=self._env, stdin=subprocess.DEVNULL).returncode
+            except OSError as error:
+                raise self._not_there(words[0], error) from None
             if code:
-                raise ServiceFailed(f"the set-up command {words[0]} ended with exit code {code}", next="see its output: `cordee service logs`")
+                raise ServiceFailed(
+                    f"the set-up command {words[0]} ended with exit code {code}",
+                    next="see its output: `cordee service logs`",
+                )
         argv = self._command()
         try:
-            self._child = subprocess.Popen(argv, env=self._process_env(), stdin=subprocess.DEVNULL, start_new_session=True)
+            self._child = subprocess.Popen(
+                argv, env=self._process_env(), stdin=subprocess.DEVNULL, start_new_session=True
+            )
         except OSError as error:
-            raise ServiceFailed(
-                f"the program {argv[0]} cannot be started: {words_of(error)}",
-                given=argv[0],
-                allowed="a program of this machine",
-                next=spec["install"] or "install it, or choose another target",
-            ) from None
+            raise self._not_there(argv[0], error) from None
         return self._watch()
+
+    def _not_there(self, program: str, error: OSError) -> ServiceFailed:
+        what = self._spec["install"] or "install it, or choose another target"
+        text = f"the program {program} cannot be started: {words_of(error)}"
+        return ServiceFailed(text, given=program, allowed="a program of this machine", next=what)
 
     def _watch(self) -> int:
         """Ask until the program ends, or is to end."""
@@ -190,10 +201,21 @@ class ServiceHost:
                 if answer.right and self._ready_at is None:
                     self._become_ready()
                 elif self._ready_at is None and now - self._began > probe["within_s"]:
-                    raise ServiceFailed(f"it was not ready within {probe['within_s']:.0f} s: {_said(answer)}", next="see its output: `cordee service logs`")
+                    raise ServiceFailed(
+                        f"it was not ready within {probe['within_s']:.0f} s: {_said(answer)}",
+                        next="see its output: `cordee service logs`",
+                    )
                 elif self._ready_at is not None and spec["live"] and wrong_answers >= spec["live"]["failures"]:
-                    raise ServiceFailed(f"it gave {wrong_answers} wrong answers in a row: {_said(answer)}", next="it is started again")
-                state = "ready" if self._ready_at is not None and wrong_answers == 0 else "starting" if self._ready_at is None else "unready"
+                    raise ServiceFailed(
+                        f"it gave {wrong_answers} wrong answers in a row: {_said(answer)}", next="it is started again"
+                    )
+                state = (
+                    "ready"
+                    if self._ready_at is not None and wrong_answers == 0
+                    else "starting"
+                    if self._ready_at is None
+                    else "unready"
+                )
                 self._tell(state, _said(answer))
             if spec["idle_s"] and self._ready_at is not None:
                 if _connected(self._ports.values()):
@@ -229,7 +251,9 @@ class ServiceHost:
         if answer.right:
             return None
         if answer.got[:1] == "2" or answer.got.startswith("exit code 0"):
-            raise ServiceFailed(f"it lets strangers in, so it was ended: {_said(answer)}", next="give it a password, or set guard")
+            raise ServiceFailed(
+                f"it lets strangers in, so it was ended: {_said(answer)}", next="give it a password, or set guard"
+            )
         return answer
 
     def _command(self) -> list[str]:
@@ -241,7 +265,17 @@ class ServiceHost:
         variables = self._folder / ".env"
         write_atomically(variables, "".join(f"{name}={value}\n" for name, value in self._own.items()), durable=False)
         words = ["podman", "run", "--rm", "--replace", "--name", inside["name"], "--env-file", str(variables)]
-        words += ["--security-opt", "no-new-privileges", "--cap-drop", "all", "--read-only", "--user", str(inside["user"]), "--userns", inside["userns"]]
+        words += [
+            "--security-opt",
+            "no-new-privileges",
+            "--cap-drop",
+            "all",
+            "--read-only",
+            "--user",
+            str(inside["user"]),
+            "--userns",
+            inside["userns"],
+        ]
         for name, number in self._ports.items():
             words += ["--publish", f"{self._address}:{number}:{spec['ports'][name]['inside']}"]
         for about in spec["volumes"].values():
@@ -333,12 +367,6 @@ def _exit_words(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
-def _there(words: list[str]) -> bool:
-    from shutil import which
-
-    return which(words[0]) is not None or os.path.exists(words[0])
-
-
 def _free(address: str, port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -359,12 +387,19 @@ def _own_address() -> str:
 
 def _plain_environment(first: list[str]) -> dict[str, str]:
     """Return this environment without what is meant for ranks: the service is no part of their world."""
-    mine = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place and not place.endswith("node.zip")]
-    env = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_THEIRS) and name not in _OF_RANKS}
+    mine = [
+        place
+        for place in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if place and not place.endswith("node.zip")
+    ]
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(_NOT_THEIRS) and name not in _OF_RANKS
+    }
     env.pop("PYTHONPATH", None)
     if mine:
         env["PYTHONPATH"] = os.pathsep.join(mine)
-    env["PATH"] = os.pathsep.join([*first, env.get("PATH", os.defpath)])
+    there = [place for pattern in first for place in sorted(glob.glob(pattern), reverse=True)]
+    env["PATH"] = os.pathsep.join([*there, env.get("PATH", os.defpath)])
     return env
 
 

@@ -50,7 +50,9 @@ def ask_closed(closed: Mapping[str, Any], host: str, port: Optional[int], env: M
     """Ask whether a service is closed to whoever has no credentials."""
     if closed.get("command"):
         code, said, seconds = _run(closed["command"], env, closed["timeout_s"])
-        return Answer(code not in (0, None), f"without credentials: {shlex.join(closed['command'])}", _ended(code, said), seconds)
+        return Answer(
+            code not in (0, None), f"without credentials: {shlex.join(closed['command'])}", _ended(code, said), seconds
+        )
     began = time.monotonic()
     status, got = _get(host, port, closed["path"], closed["timeout_s"])
     asked = f"without credentials: GET http://{host}:{port}{closed['path']}"
@@ -82,7 +84,12 @@ def _run(argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> tuple
     began = time.monotonic()
     try:
         done = subprocess.run(
-            list(argv), env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout_s
+            list(argv),
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
         )
         said = done.stdout.decode(errors="replace").strip().rpartition("\n")[2][:_SHOWN]
         return done.returncode, said, time.monotonic() - began
