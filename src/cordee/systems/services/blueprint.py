@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from cordee.core.documents.faults import ValuePlace, document_error, fault_error, validated
 from cordee.core.documents.fields import Argv, CountOrZero, Document, Duration, Lines, Size, wrong
@@ -44,6 +44,12 @@ def _name(value: str) -> str:
     if not _NAME.match(value):
         raise wrong("is no name of a service", NAME_FORMS)
     return value
+
+
+def _commands(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    raise wrong("is no list of commands", 'a list of commands, such as [["mkdir", "-p", "{volume.data}/a"]]')
 
 
 def _key(value: str) -> str:
@@ -187,7 +193,7 @@ class Blueprint(Document):
     """The program and its arguments; no shell runs."""
     look_in: Lines = ()
     """Folders in which programs are looked for besides PATH, with wildcards."""
-    setup: tuple[Argv, ...] = ()
+    setup: Annotated[tuple[Argv, ...], BeforeValidator(_commands)] = ()
     """Commands that run before the program, one after the other."""
     image: str | None = None
     """The container image, by digest or tag: for podman and Kubernetes."""
@@ -227,7 +233,7 @@ class Blueprint(Document):
     """After how long without a connection it is stopped; without it never."""
     stop: Annotated[Duration, Field(ge=0)] = 10.0
     """How long it may take to end."""
-    after: tuple[ServiceName, ...] = ()
+    after: Lines = ()
     """Services that must be ready before it."""
     owner: str = ""
     """Who answers for it; without it who deploys it."""
@@ -256,7 +262,7 @@ class Blueprint(Document):
     def _no_circle(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(value)) != len(value):
             raise wrong("names a service twice", "each name once")
-        return value
+        return tuple(_name(one) for one in value)
 
     @model_validator(mode="after")
     def _something_runs(self) -> Blueprint:

@@ -22,7 +22,6 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 COOKIE = "cordee_token"
-OPEN_PATHS = ("/health", "/healthz")
 _REFUSAL = b"a token is needed: send it as Authorization: Bearer TOKEN, or open this address with ?token=TOKEN\n"
 
 
@@ -69,9 +68,7 @@ class Gate:
             if onward is not None:
                 start_response("303 See Other", onward)
                 return [b""]
-            if path in OPEN_PATHS or self.lets_in(
-                environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_COOKIE", "")
-            ):
+            if self.lets_in(environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_COOKIE", "")):
                 return app(environ, start_response)
             start_response("401 Unauthorized", _refusal_headers())
             return [_REFUSAL]
@@ -90,9 +87,7 @@ class Gate:
             onward = self.redirect(scope["path"], scope.get("query_string", b"").decode("latin-1")) if web else None
             if onward is not None:
                 await _answer(send, 303, onward, b"")
-            elif scope["path"] in OPEN_PATHS or self.lets_in(
-                headers.get("authorization", ""), headers.get("cookie", "")
-            ):
+            elif self.lets_in(headers.get("authorization", ""), headers.get("cookie", "")):
                 await app(scope, receive, send)
             elif web:
                 await _answer(send, 401, _refusal_headers(), _REFUSAL)

@@ -167,6 +167,7 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
         "token_file": next(
             (str(folder.secret(name)) for name in ("token", "password") if name in blueprint.secrets), None
         ),
+        "guard": blueprint.guard,
         "bind": wish.bind,
         "idle_s": blueprint.idle if wish.idle_s is None else wish.idle_s,
         "stop_s": blueprint.stop,

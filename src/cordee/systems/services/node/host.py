@@ -234,7 +234,8 @@ class ServiceHost:
 
     def _ask(self, probe: dict[str, Any]) -> Answer:
         words = [filled(word, self._known) for word in probe["command"] or ()]
-        return ask({**probe, "command": words}, self._address, self._ports.get(probe["port"]), self._env)
+        token = self._values["value.token"] if self._spec["guard"] == "token" else None
+        return ask({**probe, "command": words}, self._address, self._ports.get(probe["port"]), self._env, token)
 
     def _closed(self) -> Optional[Answer]:
         """Return what is wrong where a stranger is let in; None where the service is closed, or nothing asks for that.

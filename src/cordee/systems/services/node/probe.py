@@ -22,13 +22,16 @@ class Answer(NamedTuple):
     seconds: float
 
 
-def ask(probe: Mapping[str, Any], host: str, port: Optional[int], env: Mapping[str, str]) -> Answer:
+def ask(
+    probe: Mapping[str, Any], host: str, port: Optional[int], env: Mapping[str, str], token: Optional[str] = None
+) -> Answer:
     """Ask whether a service is well.
 
     Args:
         probe: `command`, or `path`, or neither: then a connection is enough; `timeout_s`, and `status` that is right.
         host, port: where it listens.
         env: of a command.
+        token: sent with the question.
     """
     if probe.get("command"):
         code, said, seconds = _run(probe["command"], env, probe["timeout_s"])
@@ -41,7 +44,7 @@ def ask(probe: Mapping[str, Any], host: str, port: Optional[int], env: Mapping[s
         except OSError as error:
             return Answer(False, asked, words_of(error), time.monotonic() - began)
         return Answer(True, asked, "a connection", time.monotonic() - began)
-    status, got = _get(host, port, probe["path"], probe["timeout_s"])
+    status, got = _get(host, port, probe["path"], probe["timeout_s"], token)
     right = status == probe["status"] if probe.get("status") else status is not None and 200 <= status < 400
     return Answer(right, f"GET http://{host}:{port}{probe['path']}", got, time.monotonic() - began)
 
@@ -59,10 +62,15 @@ def ask_closed(closed: Mapping[str, Any], host: str, port: Optional[int], env: M
     return Answer(status in _REFUSED, asked, got, time.monotonic() - began)
 
 
-def _get(host: str, port: Optional[int], path: str, timeout_s: float) -> tuple[Optional[int], str]:
+def _get(
+    host: str, port: Optional[int], path: str, timeout_s: float, token: Optional[str] = None
+) -> tuple[Optional[int], str]:
     connection = http.client.HTTPConnection(host, int(port or 0), timeout=timeout_s)
     try:
-        connection.request("GET", path, headers={"User-Agent": "cordee-probe", "Connection": "close"})
+        headers = {"User-Agent": "cordee-probe", "Connection": "close"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         return answer.status, f"{answer.status} {answer.reason}".strip()
     except http.client.HTTPException as error:
