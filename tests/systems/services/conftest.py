@@ -11,7 +11,7 @@ from cordee.faces.cli import main
 from cordee.systems.services.deployment import stop
 from cordee.systems.services.instance import deployed
 
-PROGRAM = '''
+PROGRAM = """
 import http.server, os, sys, time
 port, host, secret_file, data = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
 token = open(secret_file).read().strip()
@@ -30,8 +30,8 @@ OPEN = "--open" in sys.argv
 open(os.path.join(data, "starts"), "a").write("x")
 print("the token is", token, flush=True)
 http.server.ThreadingHTTPServer((host, port), Handler).serve_forever()
-'''
-BLUEPRINT = '''
+"""
+BLUEPRINT = """
 schema = 1
 name = "echo"
 purpose = "Answers."
@@ -63,7 +63,7 @@ GREETING = "{parameter.greeting}"
 [client]
 ECHO_URL = "{url.http}"
 ECHO_TOKEN = "{value.token}"
-'''
+"""
 
 
 class Services:

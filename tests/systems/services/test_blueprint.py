@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.systems.services.conftest import BLUEPRINT
 
 from cordee.core.errors import DocumentError, UsageError
 from cordee.systems.services.blueprint import TARGETS, parameter_values, read_blueprint
 from cordee.systems.services.catalogue import catalogue, find_blueprint
 from cordee.systems.services.start import refusals
-from tests.systems.services.conftest import BLUEPRINT
 
 FILE = Path("echo.toml")
 
@@ -25,7 +25,9 @@ def test_every_entry_of_the_catalogue_is_right_and_says_what_it_is_for_costs_and
     monkeypatch.setenv("CORDEE_CATALOGUES", "/nowhere")
     found, wrong = catalogue()
     assert wrong == []
-    assert {"mlflow", "tensorboard", "jupyterlab", "postgresql", "redis", "endpoint", "open-webui", "ollama"} <= set(found)
+    assert {"mlflow", "tensorboard", "jupyterlab", "postgresql", "redis", "endpoint", "open-webui", "ollama"} <= set(
+        found
+    )
     for name, one in found.items():
         assert one.blueprint.purpose.endswith("."), name
         assert one.blueprint.cost, name
@@ -45,7 +47,7 @@ def test_every_entry_of_the_catalogue_is_right_and_says_what_it_is_for_costs_and
         ('name = "echo"', 'name = "../echo"', 3, "is no name of a service"),
         ("[closed]", "[closde]", 19, "has no key closde"),
         ("[secrets.token]", '[secrets.token]\nfrom = "env:X"', 26, "is no source of a secret"),
-        ('[env]\nGREETING', '[env]\n"A B"', 28, "cannot be a name here"),
+        ("[env]\nGREETING", '[env]\n"A B"', 28, "cannot be a name here"),
         ("schema = 1", "schema = 7", 2, "newer version"),
         ('default = "hello"', 'default = "a\\nb"', 9, "not of its type"),
     ],
@@ -91,7 +93,9 @@ def test_a_parameter_is_what_its_type_allows(kind, value, right):
 
 
 def test_what_a_target_cannot_honour_is_refused_by_name():
-    loaded = read_blueprint(BLUEPRINT.replace("[volumes.data]", '[volumes.data]\nclass = "longhorn"') + "[need]\n", FILE)
+    loaded = read_blueprint(
+        BLUEPRINT.replace("[volumes.data]", '[volumes.data]\nclass = "longhorn"') + "[need]\n", FILE
+    )
     assert [one.text for one in refusals(loaded, "process")] == [
         "process cannot honour it: the volume data asks for a StorageClass"
     ]

@@ -43,7 +43,9 @@ def test_a_service_is_deployed_asked_upgraded_rolled_back_and_stopped(services):
     assert stat.S_IMODE(services.root().stat().st_mode) == 0o700
     assert asked(f"{url}/data") == (401, "")
     assert asked(f"{url}/data", token) == (200, "/data salut")
-    client = subprocess.run(["sh", "-c", f". {now['client_file']}; echo $ECHO_URL $ECHO_TOKEN"], capture_output=True, text=True)
+    client = subprocess.run(
+        ["sh", "-c", f". {now['client_file']}; echo $ECHO_URL $ECHO_TOKEN"], capture_output=True, text=True
+    )
     assert client.stdout.split() == [url, token]
 
     record = "".join(path.read_text(errors="replace") for path in services.root().rglob("*.json*"))
@@ -73,7 +75,9 @@ def test_a_service_is_deployed_asked_upgraded_rolled_back_and_stopped(services):
 
 
 def test_a_service_that_lets_strangers_in_is_ended_before_it_counts_as_ready(services):
-    path = services.write(BLUEPRINT.replace('"{volume.data}"]', '"{volume.data}", "--open"]\n[restart]'.replace("\n[restart]", "")))
+    path = services.write(
+        BLUEPRINT.replace('"{volume.data}"]', '"{volume.data}", "--open"]\n[restart]'.replace("\n[restart]", ""))
+    )
     code, _, said = services.call("deploy", str(path))
     assert code == 1
     assert "it lets strangers in" in said
@@ -81,7 +85,9 @@ def test_a_service_that_lets_strangers_in_is_ended_before_it_counts_as_ready(ser
 
 def test_an_upgrade_that_does_not_become_ready_gives_the_old_revision_back(services):
     services.call("deploy", str(services.blueprint))
-    bad = services.write(BLUEPRINT.replace('path = "/health"', 'path = "/nothing"').replace('"20s"', '"2s"'), "bad.toml")
+    bad = services.write(
+        BLUEPRINT.replace('path = "/health"', 'path = "/nothing"').replace('"20s"', '"2s"'), "bad.toml"
+    )
     code, _, said = services.call("upgrade", "echo", "--to", str(bad))
     assert code == 1
     assert "revision 1 is back" in said
@@ -107,7 +113,10 @@ def test_a_taken_port_and_a_missing_program_are_said(services):
     code, _, said = services.call("deploy", str(services.blueprint), "--name", "second", "--port", f"http={port}")
     assert code == 1
     assert f"the port {port} is taken" in said
-    path = services.write(BLUEPRINT.replace('"python"', '"no-such-program"').replace('purpose', 'install = ["pip install it"]\npurpose'), "gone.toml")
+    path = services.write(
+        BLUEPRINT.replace('"python"', '"no-such-program"').replace("purpose", 'install = ["pip install it"]\npurpose'),
+        "gone.toml",
+    )
     code, _, said = services.call("deploy", str(path), "--name", "third")
     assert code == 1
     assert "the program no-such-program cannot be started" in said

@@ -193,10 +193,11 @@ class ServiceFolder:
             yield
 
     def keep_revision(self, loaded: LoadedBlueprint) -> int:
-        """Keep a blueprint as the next revision; the same text again is the same revision."""
+        """Keep a blueprint as the next revision; the text of an earlier one is that revision again."""
         known = self.revisions()
-        if known and (self.revision(known[-1]) / "blueprint.toml").read_text() == loaded.text:
-            return known[-1]
+        for earlier in reversed(known):
+            if (self.revision(earlier) / "blueprint.toml").read_text() == loaded.text:
+                return earlier
         number = known[-1] + 1 if known else 1
         folder = self.revision(number)
         folder.mkdir(0o700)
