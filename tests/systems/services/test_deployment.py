@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import stat
@@ -9,7 +10,9 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
+import pytest
 from tests.systems.services.conftest import BLUEPRINT
 
 
@@ -38,7 +41,7 @@ def test_a_service_is_deployed_asked_upgraded_rolled_back_and_stopped(services):
     assert now["ready"]
     assert now["why"].startswith("asked GET http://127.0.0.1:")
     url, token_file = now["endpoints"][0]["url"], now["endpoints"][0]["token_file"]
-    token = open(token_file).read()
+    token = Path(token_file).read_text()
     assert stat.S_IMODE(os.stat(token_file).st_mode) == 0o600
     assert stat.S_IMODE(services.root().stat().st_mode) == 0o700
     assert asked(f"{url}/data") == (401, "")
@@ -132,3 +135,24 @@ def test_a_service_whose_dependency_is_not_ready_is_refused(services):
     code, _, said = services.call("deploy", str(path))
     assert code == 2
     assert "echo comes after database, which is not ready" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "path"),
+    [
+        ("tensorboard", ["logdir={folder}"], "/data/runs"),
+        ("jupyterlab", ["folder={folder}", "allow_root=true"], "/api/contents"),
+        ("mlflow", [], "/api/2.0/mlflow/experiments/get?experiment_id=0"),
+    ],
+)
+def test_a_real_service_of_the_catalogue_is_ready_and_answers_only_who_has_the_token(services, name, settings, path):
+    given = [word.replace("{folder}", str(services.folder)) for word in settings]
+    code, now, said = services.call("deploy", name, *(part for one in given for part in ("--set", one)), "--json")
+    assert code == 0, said
+    url, token = now["endpoints"][0]["url"] + path, Path(now["endpoints"][0]["token_file"]).read_text()
+    assert asked(url)[0] in (401, 403)
+    assert asked(url, "x" * len(token))[0] in (401, 403)
+    basic = "Basic " + base64.b64encode(f"admin:{token}".encode()).decode()
+    known = basic if name == "mlflow" else f"Bearer {token}"
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": known}), timeout=20) as answer:
+        assert answer.status == 200

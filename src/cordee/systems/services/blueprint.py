@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -21,8 +21,9 @@ from cordee.core.words import did_you_mean
 from cordee.systems.services.node.texts import references
 
 SCHEMA = 1
-TARGETS = ("process", "podman", "slurm", "kubernetes")
 Target = Literal["process", "podman", "slurm", "kubernetes"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+PROCESS, PODMAN, ALLOCATION, KUBERNETES = TARGETS
 NAME_FORMS = "small letters, digits and -, at most 40, beginning with a letter and not ending with -"
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?\Z")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
@@ -63,7 +64,7 @@ Key = Annotated[str, AfterValidator(_key)]
 UrlPath = Annotated[str, Field(pattern=r"^/[!-~]*$")]
 
 
-class Port(Document):
+class ServicePort(Document):
     """`[ports.NAME]`: where the service listens."""
 
     port: Annotated[int, Field(ge=1, le=65535)]
@@ -72,7 +73,7 @@ class Port(Document):
     """What is spoken there: with `http` the endpoint is a web address."""
 
 
-class Probe(Document):
+class ServiceProbe(Document):
     """`[ready]` or `[live]`: what is asked, and how often."""
 
     port: Key | None = None
@@ -93,7 +94,7 @@ class Probe(Document):
     """How many wrong answers in a row make the service be started again."""
 
 
-class Closed(Document):
+class ClosedProbe(Document):
     """`[closed]`: what is asked without credentials, and must be refused before the service counts as ready."""
 
     port: Key | None = None
@@ -104,7 +105,7 @@ class Closed(Document):
     """What is run instead, without credentials: it must not exit with 0."""
 
 
-class Volume(Document):
+class ServiceVolume(Document):
     """`[volumes.NAME]`: data that outlives the program."""
 
     path: Annotated[str, Field(pattern=r"^/[!-~]*$")]
@@ -117,7 +118,7 @@ class Volume(Document):
     """Whether `cordee service backup` takes it along."""
 
 
-class Secret(Document):
+class ServiceSecret(Document):
     """`[secrets.NAME]`: a password or key. It is in a file of mode 0600, never in an argument or in Git."""
 
     source: str = Field(default="generated", alias="from")
@@ -137,7 +138,7 @@ class Secret(Document):
         return value
 
 
-class Parameter(Document):
+class ServiceParameter(Document):
     """`[parameters.NAME]`: what a person may set when the service is deployed."""
 
     type: Literal["name", "path", "text", "integer", "boolean"] = "name"
@@ -163,7 +164,7 @@ class ServiceNeed(Document):
     """How long one allocation lasts under a scheduler; without it what the partition gives."""
 
 
-class Backup(Document):
+class ServiceBackup(Document):
     """`[backup]`: how its data is copied."""
 
     text: str = ""
@@ -203,21 +204,21 @@ class Blueprint(Document):
     """The user in the container; never root."""
     writable: Lines = ()
     """Folders of the image that the program writes and that need not last."""
-    parameters: dict[Key, Parameter] = Field(default_factory=dict)
+    parameters: dict[Key, ServiceParameter] = Field(default_factory=dict)
     """What a person may set."""
-    ports: dict[Key, Port] = Field(default_factory=dict)
+    ports: dict[Key, ServicePort] = Field(default_factory=dict)
     """Where it listens; the first is its main endpoint."""
-    ready: Probe = Probe.model_construct()
+    ready: ServiceProbe = ServiceProbe.model_construct()
     """How one sees that it can be used."""
-    live: Probe | None = None
+    live: ServiceProbe | None = None
     """How one sees that it must be started again."""
-    closed: Closed | None = None
+    closed: ClosedProbe | None = None
     """How one sees that it is closed to whoever has no credentials."""
     guard: Literal["own", "token", "none"] = "own"
     """Who asks for credentials: the program itself, Cordée's guard in its process by a token, or nobody."""
-    volumes: dict[Key, Volume] = Field(default_factory=dict)
+    volumes: dict[Key, ServiceVolume] = Field(default_factory=dict)
     """Its data."""
-    secrets: dict[Key, Secret] = Field(default_factory=dict)
+    secrets: dict[Key, ServiceSecret] = Field(default_factory=dict)
     """Its passwords and keys."""
     env: dict[Key, str] = Field(default_factory=dict)
     """Variables of the program."""
@@ -239,7 +240,7 @@ class Blueprint(Document):
     """Who answers for it; without it who deploys it."""
     project: str = ""
     """What its hours are charged to."""
-    backup: Backup = Backup.model_construct()
+    backup: ServiceBackup = ServiceBackup.model_construct()
     """How its data is copied."""
 
     @field_validator("schema_")

@@ -25,7 +25,7 @@ COOKIE = "cordee_token"
 _REFUSAL = b"a token is needed: send it as Authorization: Bearer TOKEN, or open this address with ?token=TOKEN\n"
 
 
-class Gate:
+class TokenGate:
     """Knows who may come in."""
 
     def __init__(self, token: str) -> None:
@@ -108,12 +108,12 @@ async def _answer(send: Any, status: int, headers: list[tuple[str, str]], body: 
     await send({"type": "http.response.body", "body": body})
 
 
-def _wsgiref(module: Any, gate: Gate) -> None:
+def _wsgiref(module: Any, gate: TokenGate) -> None:
     own = module.WSGIServer.set_app
     module.WSGIServer.set_app = lambda self, app: own(self, gate.wsgi(app))
 
 
-def _werkzeug(module: Any, gate: Gate) -> None:
+def _werkzeug(module: Any, gate: TokenGate) -> None:
     own = module.BaseWSGIServer.__init__
 
     def made(self: Any, host: str, port: int, app: Any, *rest: Any, **more: Any) -> None:
@@ -122,7 +122,7 @@ def _werkzeug(module: Any, gate: Gate) -> None:
     module.BaseWSGIServer.__init__ = made
 
 
-def _uvicorn(module: Any, gate: Gate) -> None:
+def _uvicorn(module: Any, gate: TokenGate) -> None:
     own = module.Config.load
 
     def load(self: Any) -> None:
@@ -132,7 +132,7 @@ def _uvicorn(module: Any, gate: Gate) -> None:
     module.Config.load = load
 
 
-_SERVERS: dict[str, Callable[[Any, Gate], None]] = {
+_SERVERS: dict[str, Callable[[Any, TokenGate], None]] = {
     "wsgiref.simple_server": _wsgiref,
     "werkzeug.serving": _werkzeug,
     "uvicorn.config": _uvicorn,
@@ -142,7 +142,7 @@ _SERVERS: dict[str, Callable[[Any, Gate], None]] = {
 class _Wrapping(MetaPathFinder):
     """Wraps a web server's module when it is imported: nothing is imported for that alone."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: TokenGate) -> None:
         self._gate = gate
         self._looking = False
 
@@ -163,7 +163,7 @@ class _Wrapping(MetaPathFinder):
 
 
 class _WrappingLoader(Loader):
-    def __init__(self, own: Any, wrap: Callable[[Any, Gate], None], gate: Gate) -> None:
+    def __init__(self, own: Any, wrap: Callable[[Any, TokenGate], None], gate: TokenGate) -> None:
         self._own, self._wrap, self._gate = own, wrap, gate
 
     def create_module(self, spec: ModuleSpec) -> Any:
@@ -178,7 +178,7 @@ def main() -> None:
     """Run the program behind the gate."""
     token_file, program, *arguments = sys.argv[1:]
     with open(token_file) as file:
-        gate = Gate(file.read().strip())
+        gate = TokenGate(file.read().strip())
     sys.meta_path.insert(0, _Wrapping(gate))
     sys.argv = [program, *arguments]
     if program == "-m":

@@ -11,7 +11,7 @@ from cordee.systems.services.instance import ServiceFailing, ServiceFolder
 from cordee.systems.services.node.texts import read_state, state_path
 
 
-class Reach(NamedTuple):
+class ServiceReach(NamedTuple):
     """The way to a service.
 
     Attributes:
@@ -35,7 +35,7 @@ class Reach(NamedTuple):
         return subprocess.call(self.tunnel)
 
 
-def reach_of(folder: ServiceFolder) -> Reach:
+def reach_of(folder: ServiceFolder) -> ServiceReach:
     """Return the way to a service that is ready.
 
     Raises:
@@ -59,4 +59,4 @@ def reach_of(folder: ServiceFolder) -> Reach:
             f"127.0.0.1:{port}:127.0.0.1:{port}",
             str(told["host"]),
         )
-    return Reach(first["url"], str(now.node), first["token_file"], tunnel)
+    return ServiceReach(first["url"], str(now.node), first["token_file"], tunnel)

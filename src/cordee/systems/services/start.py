@@ -18,7 +18,15 @@ from cordee.core.errors import UsageError
 from cordee.core.findings import Finding
 from cordee.job.profile import ClusterProfile
 from cordee.runs.folder import RunFolder, write_atomically
-from cordee.systems.services.blueprint import Blueprint, Closed, LoadedBlueprint, Probe, Target, parameter_values
+from cordee.systems.services.blueprint import (
+    ALLOCATION,
+    Blueprint,
+    ClosedProbe,
+    LoadedBlueprint,
+    ServiceProbe,
+    Target,
+    parameter_values,
+)
 from cordee.systems.services.instance import ServiceFolder
 
 
@@ -65,7 +73,7 @@ def refusals(loaded: LoadedBlueprint, target: Target, bind: str = "loopback") ->
             )
         )
 
-    if target in ("process", "slurm") and blueprint.argv is None:
+    if target in ("process", ALLOCATION) and blueprint.argv is None:
         refuse(("image",), f"{blueprint.name} is only an image", "choose podman or kubernetes, or add argv")
     if target in ("podman", "kubernetes") and blueprint.image is None:
         refuse(("name",), f"{blueprint.name} has no image", "choose process or slurm, or add image")
@@ -195,7 +203,7 @@ def _program(blueprint: Blueprint) -> tuple[str, ...]:
     return (sys.executable, str(Path(__file__).parent / "guard.py"), "{secret.token}", *argv)
 
 
-def _probe(probe: Probe, blueprint: Blueprint) -> dict[str, Any]:
+def _probe(probe: ServiceProbe, blueprint: Blueprint) -> dict[str, Any]:
     return {
         "port": probe.port or blueprint.main_port,
         "path": probe.path,
@@ -208,7 +216,7 @@ def _probe(probe: Probe, blueprint: Blueprint) -> dict[str, Any]:
     }
 
 
-def _closed(closed: Closed, blueprint: Blueprint) -> dict[str, Any]:
+def _closed(closed: ClosedProbe, blueprint: Blueprint) -> dict[str, Any]:
     command = list(closed.command) if closed.command else None
     return {"port": closed.port or blueprint.main_port, "path": closed.path, "command": command, "timeout_s": 5.0}
 
@@ -216,7 +224,7 @@ def _closed(closed: Closed, blueprint: Blueprint) -> dict[str, Any]:
 def job_text(blueprint: Blueprint, folder: ServiceFolder, spec: Path, wish: Wish) -> str:
     """Return the job document of a service: one rank that starts its program and watches it."""
     need: dict[str, Any] = {"ranks_per_node": 1, "gpus_per_node": blueprint.need.gpus}
-    if wish.target == "slurm":
+    if wish.target == ALLOCATION:
         need.update(cpus_per_rank=blueprint.need.cpus, memory=blueprint.need.memory)
     time_s = wish.time_s or blueprint.need.time
     if time_s:
@@ -279,7 +287,7 @@ def owner_of(blueprint: Blueprint) -> str:
     return blueprint.owner or getpass.getuser()
 
 
-def default_target(cluster: ClusterProfile, given: str | None, blueprint: Blueprint) -> Target:
+def default_target(cluster: ClusterProfile, given: Target | None, blueprint: Blueprint) -> Target:
     """Return the target of a deployment: the one that is asked for, else what fits the cluster.
 
     Raises:
@@ -287,12 +295,12 @@ def default_target(cluster: ClusterProfile, given: str | None, blueprint: Bluepr
     """
     here = not backend(cluster.scheduler).abilities.queues
     if given is None:
-        return "podman" if here and blueprint.argv is None else "process" if here else "slurm"
-    if (given == "slurm") == here:
+        return "podman" if here and blueprint.argv is None else "process" if here else ALLOCATION
+    if (given == ALLOCATION) == here:
         raise UsageError(
             f"the target {given} is not one of the cluster {cluster.name}",
             given=given,
-            allowed="process, podman" if here else "slurm",
+            allowed=["process", "podman"] if here else ALLOCATION,
             next="choose another --on",
         )
-    return given  # type: ignore[return-value]
+    return given

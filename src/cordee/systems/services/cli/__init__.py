@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cordee.systems.services.cli.catalogue import check, list_, new, show
-from cordee.systems.services.cli.running import deploy, logs, open_, rollback, status, stop, upgrade
+from cordee.systems.services.cli.deployment import deploy, logs, open_, rollback, status, stop, upgrade
 
 
 @click.group()

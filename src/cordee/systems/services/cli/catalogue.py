@@ -9,6 +9,7 @@ import click
 from cordee.core.errors import EXIT_USAGE, DocumentError
 from cordee.core.terminal.output import print_findings, print_json
 from cordee.job.terminal.options import json_option
+from cordee.systems.services.blueprint import TARGETS, Target
 
 
 @click.command("list")
@@ -22,7 +23,6 @@ def list_(as_json: bool) -> None:
     Example:
       cordee service list
     """
-    from cordee.systems.services.blueprint import TARGETS
     from cordee.systems.services.catalogue import catalogue
     from cordee.systems.services.start import refusals
 
@@ -108,11 +108,11 @@ def new(name: str, base: str | None, directory: str) -> None:
 @click.argument("service")
 @click.option(
     "--target",
-    type=click.Choice(["process", "podman", "slurm", "kubernetes"]),
+    type=click.Choice(TARGETS),
     help="Whether this target can honour it, too.",
 )
 @json_option
-def check(service: str, target: str | None, as_json: bool) -> None:
+def check(service: str, target: Target | None, as_json: bool) -> None:
     """Check a blueprint, with file and line of each fault. Exit code 2: it is wrong.
 
     \b
@@ -124,7 +124,7 @@ def check(service: str, target: str | None, as_json: bool) -> None:
 
     try:
         loaded = find_blueprint(service)
-        findings = [*loaded.findings, *(refusals(loaded, target) if target else ())]  # type: ignore[arg-type]
+        findings = [*loaded.findings, *(refusals(loaded, target) if target else ())]
     except DocumentError as error:
         findings = error.findings
     valid = not any(finding.severity == "error" for finding in findings)

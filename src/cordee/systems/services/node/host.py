@@ -21,7 +21,7 @@ from typing import Any, Optional
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.errors import CordeeError
 from cordee.runs.folder import say, write_atomically
-from cordee.systems.services.node.probe import Answer, ask, ask_closed, words_of
+from cordee.systems.services.node.probe import ServiceAnswer, ask, ask_closed, words_of
 from cordee.systems.services.node.texts import STATE_SCHEMA, client_path, filled, shell_lines, state_path
 from cordee.wire.ports import pick_port
 
@@ -53,7 +53,7 @@ class ServiceHost:
         self._child: Optional[subprocess.Popen[bytes]] = None
         self._stopping = False
         self._began = monotonic()
-        self._last: Optional[Answer] = None
+        self._last: Optional[ServiceAnswer] = None
         self._ready_at: Optional[float] = None
         self._told = (0.0, "")
         self._address = "127.0.0.1" if spec["bind"] == "loopback" else _own_address()
@@ -232,12 +232,12 @@ class ServiceHost:
         variables = {name: filled(text, known) for name, text in self._spec["client"].items()}
         write_atomically(client_path(self._run, self._name), shell_lines(variables), durable=False)
 
-    def _ask(self, probe: dict[str, Any]) -> Answer:
+    def _ask(self, probe: dict[str, Any]) -> ServiceAnswer:
         words = [filled(word, self._known) for word in probe["command"] or ()]
         token = self._values["value.token"] if self._spec["guard"] == "token" else None
         return ask({**probe, "command": words}, self._address, self._ports.get(probe["port"]), self._env, token)
 
-    def _closed(self) -> Optional[Answer]:
+    def _closed(self) -> Optional[ServiceAnswer]:
         """Return what is wrong where a stranger is let in; None where the service is closed, or nothing asks for that.
 
         Raises:
@@ -265,31 +265,7 @@ class ServiceHost:
             return argv
         variables = self._folder / ".env"
         write_atomically(variables, "".join(f"{name}={value}\n" for name, value in self._own.items()), durable=False)
-        words = ["podman", "run", "--rm", "--replace", "--name", inside["name"], "--env-file", str(variables)]
-        words += [
-            "--security-opt",
-            "no-new-privileges",
-            "--cap-drop",
-            "all",
-            "--read-only",
-            "--user",
-            str(inside["user"]),
-            "--userns",
-            inside["userns"],
-        ]
-        for name, number in self._ports.items():
-            words += ["--publish", f"{self._address}:{number}:{spec['ports'][name]['inside']}"]
-        for about in spec["volumes"].values():
-            words += ["--volume", f"{about['path']}:{about['inside']}"]
-        for name, about in spec["secrets"].items():
-            words += ["--volume", f"{about['path']}:/run/cordee/secrets/{name}:ro"]
-        if spec["files"]:
-            words += ["--volume", f"{self._folder}:/run/cordee/files:ro"]
-        for place in ("/tmp", *inside["writable"]):
-            words += ["--tmpfs", place]
-        if inside["gpus"]:
-            words += ["--device", "nvidia.com/gpu=all"]
-        return [*words, inside["image"], *argv]
+        return [*_container_words(spec, self._address, self._ports, self._folder, variables), *argv]
 
     def _process_env(self) -> dict[str, str]:
         return dict(os.environ) if self._spec.get("container") else self._env
@@ -351,6 +327,38 @@ class ServiceHost:
         child.wait()
 
 
+def _container_words(
+    spec: dict[str, Any], address: str, ports: dict[str, int], folder: Path, variables: Path
+) -> list[str]:
+    """Return the words before the program's own, which run it in its container."""
+    inside = spec["container"]
+    words = ["podman", "run", "--rm", "--replace", "--name", inside["name"], "--env-file", str(variables)]
+    words += [
+        "--security-opt",
+        "no-new-privileges",
+        "--cap-drop",
+        "all",
+        "--read-only",
+        "--user",
+        str(inside["user"]),
+        "--userns",
+        inside["userns"],
+    ]
+    for name, number in ports.items():
+        words += ["--publish", f"{address}:{number}:{spec['ports'][name]['inside']}"]
+    for about in spec["volumes"].values():
+        words += ["--volume", f"{about['path']}:{about['inside']}"]
+    for name, about in spec["secrets"].items():
+        words += ["--volume", f"{about['path']}:/run/cordee/secrets/{name}:ro"]
+    if spec["files"]:
+        words += ["--volume", f"{folder}:/run/cordee/files:ro"]
+    for place in ("/tmp", *inside["writable"]):
+        words += ["--tmpfs", place]
+    if inside["gpus"]:
+        words += ["--device", "nvidia.com/gpu=all"]
+    return [*words, inside["image"]]
+
+
 def _group_lives(child: subprocess.Popen[bytes]) -> bool:
     child.poll()
     try:
@@ -360,7 +368,7 @@ def _group_lives(child: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: ServiceAnswer) -> str:
     return f"asked {answer.asked}; got {answer.got} after {answer.seconds * 1000:.0f} ms"
 
 

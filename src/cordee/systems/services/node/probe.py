@@ -13,7 +13,7 @@ _REFUSED = (301, 302, 303, 307, 308, 400, 401, 403)
 _SHOWN = 200
 
 
-class Answer(NamedTuple):
+class ServiceAnswer(NamedTuple):
     """Whether it was right, what was asked, what came back, after how many seconds."""
 
     right: bool
@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
 def ask(
     probe: Mapping[str, Any], host: str, port: Optional[int], env: Mapping[str, str], token: Optional[str] = None
-) -> Answer:
+) -> ServiceAnswer:
     """Ask whether a service is well.
 
     Args:
@@ -35,31 +35,31 @@ def ask(
     """
     if probe.get("command"):
         code, said, seconds = _run(probe["command"], env, probe["timeout_s"])
-        return Answer(code == 0, shlex.join(probe["command"]), _ended(code, said), seconds)
+        return ServiceAnswer(code == 0, shlex.join(probe["command"]), _ended(code, said), seconds)
     began = time.monotonic()
     if not probe.get("path"):
         asked = f"a connection to {host}:{port}"
         try:
             socket.create_connection((host, int(port or 0)), probe["timeout_s"]).close()
         except OSError as error:
-            return Answer(False, asked, words_of(error), time.monotonic() - began)
-        return Answer(True, asked, "a connection", time.monotonic() - began)
+            return ServiceAnswer(False, asked, words_of(error), time.monotonic() - began)
+        return ServiceAnswer(True, asked, "a connection", time.monotonic() - began)
     status, got = _get(host, port, probe["path"], probe["timeout_s"], token)
     right = status == probe["status"] if probe.get("status") else status is not None and 200 <= status < 400
-    return Answer(right, f"GET http://{host}:{port}{probe['path']}", got, time.monotonic() - began)
+    return ServiceAnswer(right, f"GET http://{host}:{port}{probe['path']}", got, time.monotonic() - began)
 
 
-def ask_closed(closed: Mapping[str, Any], host: str, port: Optional[int], env: Mapping[str, str]) -> Answer:
+def ask_closed(closed: Mapping[str, Any], host: str, port: Optional[int], env: Mapping[str, str]) -> ServiceAnswer:
     """Ask whether a service is closed to whoever has no credentials."""
     if closed.get("command"):
         code, said, seconds = _run(closed["command"], env, closed["timeout_s"])
-        return Answer(
+        return ServiceAnswer(
             code not in (0, None), f"without credentials: {shlex.join(closed['command'])}", _ended(code, said), seconds
         )
     began = time.monotonic()
     status, got = _get(host, port, closed["path"], closed["timeout_s"])
     asked = f"without credentials: GET http://{host}:{port}{closed['path']}"
-    return Answer(status in _REFUSED, asked, got, time.monotonic() - began)
+    return ServiceAnswer(status in _REFUSED, asked, got, time.monotonic() - began)
 
 
 def _get(

@@ -9,6 +9,7 @@ import click
 from cordee.core.errors import EXIT_BAD, UsageError
 from cordee.core.terminal.output import print_findings, print_json
 from cordee.job.terminal.options import duration, json_option
+from cordee.systems.services.blueprint import TARGETS, Target
 
 if TYPE_CHECKING:
     from cordee.systems.services.deployment import ServiceStatus
@@ -58,7 +59,7 @@ def _ports(given: tuple[str, ...]) -> dict[str, int]:
 @click.option("--on", "cluster", metavar="CLUSTER", help="Where to run (default: CORDEE_ON, else local).")
 @click.option(
     "--target",
-    type=click.Choice(["process", "podman", "slurm"]),
+    type=click.Choice(TARGETS[:3]),
     help="What it runs on (default: process here, slurm on a cluster).",
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the blueprint.")
@@ -91,7 +92,7 @@ def deploy(
     service: str,
     name: str | None,
     cluster: str | None,
-    target: str | None,
+    target: Target | None,
     settings: tuple[str, ...],
     job_settings: tuple[str, ...],
     ports: tuple[str, ...],
