@@ -18,8 +18,13 @@ from cordee.core.documents.faults import model_at
 from cordee.core.units import format_duration, format_size
 from cordee.job.document import Job
 from cordee.job.profile import ClusterProfile
+from cordee.systems.services.blueprint import Blueprint
 
-DOCUMENTS: dict[str, type[BaseModel]] = {"The job document": Job, "The cluster profile": ClusterProfile}
+DOCUMENTS: dict[str, type[BaseModel]] = {
+    "The job document": Job,
+    "The cluster profile": ClusterProfile,
+    "The service blueprint": Blueprint,
+}
 PACKAGE = Path(cordee.__file__).parent
 
 

@@ -21,6 +21,7 @@ OTHER_THINGS = {
     "systems/environments/hooks.py": (1, "a hook of an EDF"),
     "systems/vetting/protocol/document.py": (1, "a word of vetnode's documents"),
     "systems/vetting/protocol/vetnode.py": (1, "a word of vetnode's documents"),
+    "systems/services/blueprint.py": (1, "a word of `cordee service --target`"),
     "job/cluster.py": (2, "the cluster of this machine, which needs no profile"),
     "systems/vetting/protocol/site.py": (2, "the cluster of this machine, which needs no profile"),
 }

@@ -28,6 +28,7 @@ BUILT_IN: dict[str, str] = {
     "egress": "cordee.systems.egress.system:SYSTEM",
     "misuse": "cordee.systems.misuse.system:SYSTEM",
     "sizing": "cordee.systems.sizing.system:SYSTEM",
+    "services": "cordee.systems.services.system:SYSTEM",
 }
 
 

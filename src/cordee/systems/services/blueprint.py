@@ -1,0 +1,558 @@
+"""The service blueprint: one TOML document that says what a service is, whatever it runs on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from cordee.core.documents.faults import ValuePlace, document_error, fault_error, validated
+from cordee.core.documents.fields import Argv, CountOrZero, Document, Duration, Lines, Size, wrong
+from cordee.core.documents.files import read_text, toml_values
+from cordee.core.documents.toml_lines import Keys, find_line
+from cordee.core.errors import UsageError
+from cordee.core.findings import Finding
+from cordee.core.secrets import masked_words
+from cordee.core.words import did_you_mean
+from cordee.systems.services.node.texts import references
+
+SCHEMA = 1
+Target = Literal["process", "podman", "slurm", "kubernetes"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+PROCESS, PODMAN, ALLOCATION, KUBERNETES = TARGETS
+NAME_FORMS = "small letters, digits and -, at most 40, beginning with a letter and not ending with -"
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?\Z")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}\Z")
+_PATTERNS = {
+    "name": (
+        re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"),
+        "letters, digits and . _ -, beginning with a letter or digit",
+    ),
+    "path": (re.compile(r"/[^\0\n]*\Z"), "an absolute path without .."),
+    "text": (re.compile(r"[^\0\n\r]{0,500}\Z"), "one line of at most 500 characters"),
+}
+# What `{kind.name}` may stand for, by the place where it stands. A secret's value never comes into an argument.
+_EVERYWHERE = ("port", "volume", "file", "parameter", "secret", "host", "url", "name")
+_IN_FILES = (*_EVERYWHERE, "value")
+
+
+def _name(value: str) -> str:
+    if not _NAME.match(value):
+        raise wrong("is no name of a service", NAME_FORMS)
+    return value
+
+
+def _commands(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    raise wrong("is no list of commands", 'a list of commands, such as [["mkdir", "-p", "{volume.data}/a"]]')
+
+
+def _key(value: str) -> str:
+    if not _KEY.match(value):
+        raise wrong(f"{value!r} cannot be a name here", "letters, digits and _, beginning with a letter")
+    return value
+
+
+ServiceName = Annotated[str, AfterValidator(_name)]
+Key = Annotated[str, AfterValidator(_key)]
+UrlPath = Annotated[str, Field(pattern=r"^/[!-~]*$")]
+
+
+class ServicePort(Document):
+    """`[ports.NAME]`: where the service listens."""
+
+    port: Annotated[int, Field(ge=1, le=65535)]
+    """Its number in a container; on a host a free one is taken instead, unless `deploy --port` names one."""
+    protocol: Literal["http", "tcp"] = "http"
+    """What is spoken there: with `http` the endpoint is a web address."""
+
+
+class ServiceProbe(Document):
+    """`[ready]` or `[live]`: what is asked, and how often."""
+
+    port: Key | None = None
+    """The port that is asked; without it the only one, or the first."""
+    path: UrlPath | None = None
+    """The path that is asked by GET; without it a connection is enough."""
+    status: Annotated[int, Field(ge=100, le=599)] | None = None
+    """The answer that is right; without it any from 200 to 399."""
+    command: Argv | None = None
+    """What is run instead, beside the service: it is well when that exits with 0."""
+    every: Annotated[Duration, Field(ge=0.2)] = 1.0
+    """The time between two questions."""
+    timeout: Annotated[Duration, Field(gt=0)] = 5.0
+    """How long an answer may take."""
+    within: Annotated[Duration, Field(gt=0)] = 120.0
+    """How long the service may take until it is ready."""
+    failures: Annotated[int, Field(ge=1)] = 3
+    """How many wrong answers in a row make the service be started again."""
+
+
+class ClosedProbe(Document):
+    """`[closed]`: what is asked without credentials, and must be refused before the service counts as ready."""
+
+    port: Key | None = None
+    """The port that is asked; without it the only one, or the first."""
+    path: UrlPath = "/"
+    """The path that is asked: one that shows data."""
+    command: Argv | None = None
+    """What is run instead, without credentials: it must not exit with 0."""
+
+
+class ServiceVolume(Document):
+    """`[volumes.NAME]`: data that outlives the program."""
+
+    path: Annotated[str, Field(pattern=r"^/[!-~]*$")]
+    """Where it lies in a container; on a host it is a folder of the service."""
+    size: Size = 10 << 30
+    """How much it may hold, where that can be asked for."""
+    storage_class: str = Field(default="", alias="class")
+    """The StorageClass on Kubernetes; empty: the cluster's default."""
+    backup: bool = True
+    """Whether `cordee service backup` takes it along."""
+
+
+class ServiceSecret(Document):
+    """`[secrets.NAME]`: a password or key. It is in a file of mode 0600, never in an argument or in Git."""
+
+    source: str = Field(default="generated", alias="from")
+    """`generated`, `file:PATH`, or `store:NAME/KEY` for a Secret that the Kubernetes cluster has already."""
+    env: Key | None = None
+    """The variable of the program that holds its value."""
+    env_file: Key | None = None
+    """The variable of the program that names its file."""
+    characters: Annotated[int, Field(ge=16, le=256)] = 40
+    """How long a generated one is."""
+
+    @field_validator("source")
+    @classmethod
+    def _known_source(cls, value: str) -> str:
+        if value != "generated" and not re.fullmatch(r"file:/[^\0\n]+|store:[a-z0-9.-]+/[A-Za-z0-9._-]+", value):
+            raise wrong("is no source of a secret", '"generated", "file:/absolute/path" or "store:NAME/KEY"')
+        return value
+
+
+class ServiceParameter(Document):
+    """`[parameters.NAME]`: what a person may set when the service is deployed."""
+
+    type: Literal["name", "path", "text", "integer", "boolean"] = "name"
+    """What a value must be."""
+    default: str | int | bool | None = None
+    """The value where none is given; without it one must be given."""
+    text: str = ""
+    """What it is for."""
+
+
+class ServiceNeed(Document):
+    """`[need]`: what the service takes."""
+
+    cpus: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Cores."""
+    memory: Size = 1 << 30
+    """Memory."""
+    gpus: CountOrZero = 0
+    """GPUs."""
+    gpu_vendor: Literal["nvidia", "amd", "intel"] = "nvidia"
+    """Whose GPUs; which resource and label of Kubernetes that is."""
+    time: Annotated[Duration, Field(gt=0)] | None = None
+    """How long one allocation lasts under a scheduler; without it what the partition gives."""
+
+
+class ServiceBackup(Document):
+    """`[backup]`: how its data is copied."""
+
+    text: str = ""
+    """How, in words, for who does it by hand."""
+    before: Argv | None = None
+    """A command that makes the volumes whole while the service runs; without it the service is stopped for the copy."""
+    after: Argv | None = None
+    """A command that makes it whole after a restore, run before the service starts."""
+
+
+class Blueprint(Document):
+    """A whole blueprint; `name`, and `argv` or `image`, are required."""
+
+    schema_: Annotated[int, Field(alias="schema")] = SCHEMA
+    """The version of this format."""
+    name: ServiceName
+    """The service's name, unless `deploy --name` gives another."""
+    purpose: str = ""
+    """What it is for, in one sentence."""
+    cost: str = ""
+    """What it takes: memory, disk, seconds until it is ready."""
+    tested: Literal["run", "rendered"] = "rendered"
+    """Whether the tests of Cordée run it, or only look at its manifests."""
+    install: Lines = ()
+    """Commands that install the program on this machine."""
+    argv: Argv | None = None
+    """The program and its arguments; no shell runs."""
+    look_in: Lines = ()
+    """Folders in which programs are looked for besides PATH, with wildcards."""
+    setup: Annotated[tuple[Argv, ...], BeforeValidator(_commands)] = ()
+    """Commands that run before the program, one after the other."""
+    image: str | None = None
+    """The container image, by digest or tag: for podman and Kubernetes."""
+    image_argv: Argv | None = None
+    """The program and its arguments in the image; without it the image's own."""
+    image_user: Annotated[int, Field(ge=1, le=65535)] = 1000
+    """The user in the container; never root."""
+    writable: Lines = ()
+    """Folders of the image that the program writes and that need not last."""
+    parameters: dict[Key, ServiceParameter] = Field(default_factory=dict)
+    """What a person may set."""
+    ports: dict[Key, ServicePort] = Field(default_factory=dict)
+    """Where it listens; the first is its main endpoint."""
+    ready: ServiceProbe = ServiceProbe.model_construct()
+    """How one sees that it can be used."""
+    live: ServiceProbe | None = None
+    """How one sees that it must be started again."""
+    closed: ClosedProbe | None = None
+    """How one sees that it is closed to whoever has no credentials."""
+    guard: Literal["own", "token", "none"] = "own"
+    """Who asks for credentials: the program itself, Cordée's guard in its process by a token, or nobody."""
+    volumes: dict[Key, ServiceVolume] = Field(default_factory=dict)
+    """Its data."""
+    secrets: dict[Key, ServiceSecret] = Field(default_factory=dict)
+    """Its passwords and keys."""
+    env: dict[Key, str] = Field(default_factory=dict)
+    """Variables of the program."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """Configuration files that are written before each start, mode 0600, by name."""
+    client: dict[Key, str] = Field(default_factory=dict)
+    """Variables by which clients find it, `{value.SECRET}` among them."""
+    need: ServiceNeed = ServiceNeed.model_construct()
+    """What it takes."""
+    replicas: Annotated[int, Field(ge=1, le=64)] = 1
+    """How many of it run at once; more than one only on Kubernetes."""
+    idle: Annotated[Duration, Field(ge=1)] | None = None
+    """After how long without a connection it is stopped; without it never."""
+    stop: Annotated[Duration, Field(ge=0)] = 10.0
+    """How long it may take to end."""
+    after: Lines = ()
+    """Services that must be ready before it."""
+    owner: str = ""
+    """Who answers for it; without it who deploys it."""
+    project: str = ""
+    """What its hours are charged to."""
+    backup: ServiceBackup = ServiceBackup.model_construct()
+    """How its data is copied."""
+
+    @field_validator("schema_")
+    @classmethod
+    def _known_schema(cls, value: int) -> int:
+        if value != SCHEMA:
+            raise wrong(f"{value} is of another version of Cordée", f"schema = {SCHEMA}")
+        return value
+
+    @field_validator("files")
+    @classmethod
+    def _plain_files(cls, value: dict[str, str]) -> dict[str, str]:
+        for name in value:
+            if not _FILE.match(name):
+                raise wrong(f"{name!r} is no name of a file", "a plain name without / such as auth.ini")
+        return value
+
+    @field_validator("after")
+    @classmethod
+    def _no_circle(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) != len(value):
+            raise wrong("names a service twice", "each name once")
+        return tuple(_name(one) for one in value)
+
+    @model_validator(mode="after")
+    def _something_runs(self) -> Blueprint:
+        if self.argv is None and self.image is None:
+            raise wrong(
+                "nothing runs: there is neither argv nor image", 'argv = "PROGRAM ...", or image = "NAME@sha256:..."'
+            )
+        if self.guard == "token" and "token" not in self.secrets:
+            raise wrong('guard = "token" needs a secret of that name', "[secrets.token]")
+        if self.name in self.after:
+            raise wrong("is after itself", "names of other services")
+        return self
+
+    @property
+    def main_port(self) -> str | None:
+        """The name of the first port."""
+        return next(iter(self.ports), None)
+
+
+@dataclass(frozen=True)
+class LoadedBlueprint:
+    """A valid blueprint.
+
+    Attributes:
+        blueprint: the frozen model.
+        path: its file.
+        text: as it was given.
+        origin: whose catalogue it is from: `built-in`, `site`, `user`, or `file`.
+        findings: what is worth saying although nothing is wrong.
+    """
+
+    blueprint: Blueprint
+    path: Path
+    text: str
+    origin: str = "file"
+    findings: tuple[Finding, ...] = ()
+
+    def place(self, *keys: str) -> tuple[str, int | None]:
+        """Return (file, line) of a key."""
+        return str(self.path), find_line(self.text, keys)
+
+
+def load_blueprint(path: Path, origin: str = "file") -> LoadedBlueprint:
+    """Return the blueprint in a file.
+
+    Raises:
+        DocumentError: it is missing, unreadable or wrong; all its faults are in `findings`, with their lines.
+    """
+    return read_blueprint(read_text(path, "a service blueprint"), path, origin)
+
+
+def read_blueprint(text: str, path: Path, origin: str = "file") -> LoadedBlueprint:
+    """Return the blueprint that a text is.
+
+    Raises:
+        DocumentError: as `load_blueprint`.
+    """
+    values = toml_values(text, str(path))
+    if isinstance(values.get("schema"), int) and values["schema"] > SCHEMA:  # its keys are not ours to judge
+        raise fault_error(
+            f"is of a newer version of Cordée: schema = {values['schema']}",
+            "newer-schema",
+            file=str(path),
+            line=find_line(text, ("schema",)),
+            given=values["schema"],
+            allowed=f"schema = {SCHEMA}",
+            next="use the newer Cordée, or write the blueprint for this one",
+        )
+
+    def place(keys: Keys) -> ValuePlace:
+        return ValuePlace(str(path), find_line(text, keys) or 1)
+
+    blueprint = validated(Blueprint, values, place)
+    loaded = LoadedBlueprint(blueprint, path, text, origin)
+    faults = [*_wrong_references(loaded), *_wrong_ports(loaded), *_wrong_parameters(loaded)]
+    if faults:
+        raise document_error(faults)
+    return LoadedBlueprint(blueprint, path, text, origin, tuple(_remarks(loaded)))
+
+
+def parameter_values(blueprint: Blueprint, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the value of each parameter as arguments have it.
+
+    Raises:
+        UsageError: one is unknown, missing, or not what its type allows.
+    """
+    for name in given:
+        if name not in blueprint.parameters:
+            raise UsageError(
+                f"{blueprint.name} has no parameter {name}",
+                given=name,
+                allowed=list(blueprint.parameters) or "none",
+                next=did_you_mean(name, list(blueprint.parameters), f"see `cordee service show {blueprint.name}`"),
+            )
+    values: dict[str, str] = {}
+    for name, parameter in blueprint.parameters.items():
+        value = given.get(name, parameter.default)
+        if value is None:
+            what = parameter.text or f"a value of type {parameter.type}"
+            raise UsageError(f"the parameter {name} has no value", allowed=what, next=f"give --set {name}=VALUE")
+        text = _parameter_text(parameter.type, value)
+        if text is None:
+            raise UsageError(
+                f"the parameter {name} is not of its type",
+                given=value,
+                allowed=_allowed(parameter.type),
+                next=f"change --set {name}",
+            )
+        values[name] = text
+    return values
+
+
+def _parameter_text(kind: str, value: str | int | bool) -> str | None:
+    """Return a value as a text, None where its type does not allow it."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if kind == "boolean":
+        return text if text in ("true", "false") else None
+    if kind == "integer":
+        return text if re.fullmatch(r"-?\d{1,18}", text) else None
+    if kind == "path" and ".." in text.split("/"):
+        return None
+    return text if _PATTERNS[kind][0].match(text) else None
+
+
+def _allowed(kind: str) -> str:
+    return {"boolean": "true or false", "integer": "a whole number"}.get(kind) or _PATTERNS[kind][1]
+
+
+def _wrong_references(loaded: LoadedBlueprint) -> Iterator[Finding]:
+    """Yield what stands in braces and is not there, or may not stand at that place."""
+    blueprint = loaded.blueprint
+    there = {
+        "port": blueprint.ports,
+        "url": blueprint.ports,
+        "volume": blueprint.volumes,
+        "file": blueprint.files,
+        "parameter": blueprint.parameters,
+        "secret": blueprint.secrets,
+        "value": blueprint.secrets,
+    }
+    for keys, text, kinds in _texts(blueprint):
+        file, line = loaded.place(*keys)
+        try:
+            for kind, name in references(text):
+                written = "{" + kind + (f".{name}" if name else "") + "}"
+                if kind == "value" and kind not in kinds and name in blueprint.secrets:
+                    yield Finding(
+                        f"{'.'.join(keys)} would show the secret {name} to everybody who can list processes",
+                        "error",
+                        "secret-in-argv",
+                        file=file,
+                        line=line,
+                        given=written,
+                        allowed="{secret." + name + "}, its file; or [secrets." + name + "] env",
+                        next="hand it over by a file or a variable",
+                    )
+                elif kind not in kinds or (kind in there) != bool(name) or (name and name not in there[kind]):
+                    near = [f"{one}.{other}" for one in kinds for other in there.get(one, ())]
+                    yield Finding(
+                        f"{'.'.join(keys)} names {written}, which is not there",
+                        "error",
+                        "unknown-name",
+                        file=file,
+                        line=line,
+                        given=written,
+                        allowed=[*near, "host", "name"],
+                        next=did_you_mean(f"{kind}.{name}", near, "write {{ for a brace"),
+                    )
+        except ValueError as error:
+            text = f"{'.'.join(keys)} has braces that do not match: {error}".lower()
+            yield Finding(
+                text, "error", "bad-value", file=file, line=line, allowed="{port.NAME}", next="write {{ for a brace"
+            )
+
+
+def _texts(blueprint: Blueprint) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
+    """Yield each text that may have braces: its keys, itself, and what may stand in them."""
+    commands: list[tuple[tuple[str, ...], tuple[str, ...] | None]] = [
+        (("argv",), blueprint.argv),
+        (("image_argv",), blueprint.image_argv),
+        (("ready", "command"), blueprint.ready.command),
+        (("live", "command"), blueprint.live.command if blueprint.live else None),
+        (("closed", "command"), blueprint.closed.command if blueprint.closed else None),
+        (("backup", "before"), blueprint.backup.before),
+        (("backup", "after"), blueprint.backup.after),
+        *((("setup",), words) for words in blueprint.setup),
+    ]
+    for keys, words in commands:
+        yield from ((keys, word, _EVERYWHERE) for word in words or ())
+    yield from ((("env", name), text, _IN_FILES) for name, text in blueprint.env.items())
+    yield from ((("files", name), text, _IN_FILES) for name, text in blueprint.files.items())
+    yield from ((("client", name), text, _IN_FILES) for name, text in blueprint.client.items())
+
+
+def _wrong_ports(loaded: LoadedBlueprint) -> Iterator[Finding]:
+    """Yield ports that two endpoints share, and probes of ports that are not there."""
+    blueprint = loaded.blueprint
+    seen: dict[int, str] = {}
+    for name, port in blueprint.ports.items():
+        file, line = loaded.place("ports", name, "port")
+        if port.port in seen:
+            text = f"ports.{name} and ports.{seen[port.port]} are the same port"
+            yield Finding(text, "error", "same-port", file=file, line=line, given=port.port, next="give each its own")
+        seen.setdefault(port.port, name)
+    asked = {
+        "ready": blueprint.ready.port,
+        "live": blueprint.live and blueprint.live.port,
+        "closed": blueprint.closed and blueprint.closed.port,
+    }
+    for table, name in asked.items():
+        if name and name not in blueprint.ports:
+            file, line = loaded.place(table, "port")
+            text = f"[{table}] asks the port {name}, which is not there"
+            yield Finding(
+                text,
+                "error",
+                "unknown-name",
+                file=file,
+                line=line,
+                given=name,
+                allowed=list(blueprint.ports),
+                next=f"add [ports.{name}]",
+            )
+    for table, probe in (("ready", blueprint.ready), ("closed", blueprint.closed)):
+        if probe is not None and probe.command is None and not blueprint.ports:
+            file, line = loaded.place(table)
+            text = f"[{table}] has nothing to ask: there is no port"
+            yield Finding(
+                text,
+                "error",
+                "no-port",
+                file=file,
+                line=line,
+                allowed="[ports.NAME], or command",
+                next="say where it listens",
+            )
+
+
+def _wrong_parameters(loaded: LoadedBlueprint) -> Iterator[Finding]:
+    for name, parameter in loaded.blueprint.parameters.items():
+        if parameter.default is not None and _parameter_text(parameter.type, parameter.default) is None:
+            file, line = loaded.place("parameters", name, "default")
+            yield Finding(
+                f"parameters.{name}.default is not of its type",
+                "error",
+                "bad-value",
+                file=file,
+                line=line,
+                given=parameter.default,
+                allowed=_allowed(parameter.type),
+                next="change it",
+            )
+
+
+def _remarks(loaded: LoadedBlueprint) -> Iterator[Finding]:
+    """Yield what makes a service unsafe or hard to keep, although it is allowed."""
+    blueprint = loaded.blueprint
+    if blueprint.image and "@sha256:" not in blueprint.image:
+        file, line = loaded.place("image")
+        text = "the image is named by a tag: another one may run tomorrow"
+        yield Finding(
+            text,
+            "warn",
+            "image-tag",
+            file=file,
+            line=line,
+            given=blueprint.image,
+            allowed="NAME@sha256:DIGEST",
+            next="write the digest that the registry shows for the tag",
+        )
+    if blueprint.guard == "none" and blueprint.ports:
+        file, line = loaded.place("guard")
+        text = "nobody asks for credentials: every user of the machine can open it"
+        yield Finding(
+            text,
+            "warn",
+            "service-open",
+            file=file,
+            line=line,
+            next='guard = "token" for a Python program, or its own password',
+        )
+    elif blueprint.ports and blueprint.closed is None:
+        file, line = loaded.place("guard")
+        text = "nothing asks it without credentials: that it is closed is not checked"
+        yield Finding(
+            text, "warn", "closed-unchecked", file=file, line=line, next="add [closed] path = a path that shows data"
+        )
+    for name, words in (("argv", blueprint.argv or ()), ("image_argv", blueprint.image_argv or ())):
+        if masked_words(words) != list(words):
+            file, line = loaded.place(name)
+            text = f"{name} holds what looks like a secret: everybody who can list processes sees it"
+            yield Finding(text, "warn", "secret-in-argv", file=file, line=line, next="make it one of [secrets]")

@@ -1,0 +1,284 @@
+"""A deployed service: one folder with its blueprint's revisions, secrets, volumes and runs. The folder is the truth."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets as randomness
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cordee.core.clock import unix_s
+from cordee.core.errors import CordeeError, UsageError
+from cordee.core.words import did_you_mean
+from cordee.runs.folder import RunFolder, write_atomically
+from cordee.systems.services.blueprint import Blueprint, LoadedBlueprint, read_blueprint
+
+SCHEMA = 1
+_LETTERS = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+
+
+class ServiceError(CordeeError):
+    """A service cannot be started, found, or kept."""
+
+    kind = "service"
+
+
+class ServiceFailing(CordeeError):
+    """The service that was asked about is not well."""
+
+    kind = "service"
+    exit_code = 1
+
+
+def services_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of this user's services: CORDEE_SERVICES, else one below the home, which nodes share."""
+    given = environ.get("CORDEE_SERVICES")
+    if given:
+        return Path(given).absolute()
+    base = environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~/.local/share"))) / "cordee" / "services"
+
+
+class ServiceFolder:
+    """The folder of one deployed service, mode 0700.
+
+    ```
+    services/<name>/
+      service.json      what is deployed: target, cluster, parameters, revision, run
+      revisions/<n>/    blueprint.toml, and what its program is started from
+      secrets/          one file of mode 0600 each
+      volumes/          its data
+      runs/             its runs
+      history.jsonl     what was done with it
+      lock              held by the program that writes the volumes
+    ```
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def name(self) -> str:
+        return self.root.name
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    def revision(self, number: int) -> Path:
+        """Return the folder of a revision."""
+        return self.root / "revisions" / str(number)
+
+    def secret(self, name: str) -> Path:
+        """Return the file of a secret."""
+        return self.root / "secrets" / name
+
+    def volume(self, name: str) -> Path:
+        """Return the folder of a volume."""
+        return self.root / "volumes" / name
+
+    def exists(self) -> bool:
+        """Return whether a service was deployed here."""
+        return (self.root / "service.json").is_file()
+
+    def record(self) -> dict[str, Any]:
+        """Return what is deployed.
+
+        Raises:
+            ServiceError: it cannot be read, or a newer version wrote it.
+        """
+        path = self.root / "service.json"
+        try:
+            record = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise ServiceError(
+                f"the record of the service {self.name} cannot be read: {error}",
+                given=str(path),
+                next="restore it from a backup: `cordee service restore`",
+            ) from error
+        if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+            raise ServiceError(
+                f"the record of {self.name} is of another version", given=str(path), allowed=f"schema {SCHEMA}"
+            )
+        return record
+
+    def write(self, record: Mapping[str, Any], event: str) -> None:
+        """Write what is deployed, and a line of its history.
+
+        Raises:
+            RunFolderError: the disk refuses.
+        """
+        write_atomically(self.root / "service.json", json.dumps({"schema": SCHEMA, **record}, indent=1))
+        line = {"at": unix_s(), "event": event, "revision": record.get("revision"), "run": record.get("run")}
+        with (self.root / "history.jsonl").open("a") as history:
+            history.write(json.dumps(line) + "\n")
+
+    def blueprint(self, number: int | None = None) -> LoadedBlueprint:
+        """Return the blueprint of a revision, without one that is deployed.
+
+        Raises:
+            ServiceError, DocumentError: it cannot be read.
+        """
+        path = self.revision(number or self.record()["revision"]) / "blueprint.toml"
+        try:
+            return read_blueprint(path.read_text(), path)
+        except OSError as error:
+            raise ServiceError(
+                f"{self.name} has no revision {number}",
+                given=number,
+                allowed=self.revisions(),
+                next="`cordee service status`",
+            ) from error
+
+    def revisions(self) -> list[int]:
+        """Return the numbers of all revisions."""
+        try:
+            return sorted(int(one) for one in os.listdir(self.root / "revisions") if one.isdigit())
+        except OSError:
+            return []
+
+    def run(self) -> RunFolder | None:
+        """Return the run that is deployed; None: there was none yet, or it is on Kubernetes."""
+        run = self.record().get("run")
+        return RunFolder(run) if run else None
+
+    def make(self) -> None:
+        """Make the folder where it is not there.
+
+        Raises:
+            ServiceError: it belongs to somebody else, or cannot be made.
+        """
+        try:
+            self.root.mkdir(0o700, parents=True, exist_ok=True)
+            owner = self.root.stat().st_uid
+            if owner != os.getuid():
+                raise ServiceError(
+                    f"the name {self.name} is taken by another user",
+                    given=str(self.root),
+                    allowed="a name of your own",
+                    next="choose another one with --name",
+                )
+            self.root.chmod(0o700)
+            for part in ("revisions", "secrets", "volumes", "runs"):
+                (self.root / part).mkdir(0o700, exist_ok=True)
+        except OSError as error:
+            text = f"the folder of the service cannot be made: {error.strerror}"
+            raise ServiceError(
+                text, given=str(self.root), next="set CORDEE_SERVICES to a folder that you may write"
+            ) from error
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the service: who else changes it is refused.
+
+        Raises:
+            ServiceError: somebody else does.
+        """
+        with (self.root / ".changing").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ServiceError(
+                    f"another command changes {self.name} now", given=str(self.root), next="wait for its end"
+                ) from None
+            yield
+
+    def keep_revision(self, loaded: LoadedBlueprint) -> int:
+        """Keep a blueprint as the next revision; the text of an earlier one is that revision again."""
+        known = self.revisions()
+        for earlier in reversed(known):
+            if (self.revision(earlier) / "blueprint.toml").read_text() == loaded.text:
+                return earlier
+        number = known[-1] + 1 if known else 1
+        folder = self.revision(number)
+        folder.mkdir(0o700)
+        write_atomically(folder / "blueprint.toml", loaded.text)
+        return number
+
+    def keep_secrets(self, blueprint: Blueprint) -> None:
+        """Write the secrets that are not there yet; those that are there stay as they are.
+
+        Raises:
+            ServiceError: the file that one comes from cannot be read, or others may read it.
+        """
+        for name, secret in blueprint.secrets.items():
+            target = self.secret(name)
+            if secret.source.startswith("store:"):
+                raise ServiceError(
+                    f"the secret {name} is in a store of Kubernetes, which this target does not have",
+                    given=secret.source,
+                    allowed="generated, or file:PATH",
+                    next="deploy it on Kubernetes, or give the secret by a file",
+                )
+            if secret.source.startswith("file:"):
+                write_atomically(target, _read_private(Path(secret.source[5:]), name))
+            elif not target.exists():
+                write_atomically(target, "".join(randomness.choice(_LETTERS) for _ in range(secret.characters)))
+
+    def rotate(self, name: str, blueprint: Blueprint) -> None:
+        """Make a generated secret anew.
+
+        Raises:
+            UsageError: there is none of that name.
+        """
+        secret = blueprint.secrets.get(name)
+        if secret is None or secret.source != "generated":
+            allowed = [one for one, about in blueprint.secrets.items() if about.source == "generated"]
+            raise UsageError(f"{self.name} has no generated secret {name}", given=name, allowed=allowed)
+        self.secret(name).unlink(missing_ok=True)
+        self.keep_secrets(blueprint)
+
+    def remove(self) -> None:
+        """Remove all of it, data and secrets, too."""
+        shutil.rmtree(self.root)
+
+
+def _read_private(path: Path, name: str) -> str:
+    try:
+        if path.stat().st_mode & 0o077:
+            raise ServiceError(
+                f"others may read the file of the secret {name}",
+                given=str(path),
+                allowed="mode 0600",
+                next=f"chmod 600 {path}",
+            )
+        return path.read_text().rstrip("\n")
+    except OSError as error:
+        text = f"the file of the secret {name} cannot be read: {error.strerror}"
+        raise ServiceError(text, given=str(path), next="write it, mode 0600") from error
+
+
+def find_service(name: str) -> ServiceFolder:
+    """Return a deployed service.
+
+    Raises:
+        UsageError: none has this name.
+    """
+    known = [one.name for one in deployed()]
+    if name not in known:
+        raise UsageError(
+            f"no service {name} is deployed",
+            given=name,
+            allowed=known or "none is deployed",
+            next=did_you_mean(name, known, f"`cordee service deploy {name}`"),
+        )
+    return ServiceFolder(services_folder() / name)
+
+
+def deployed() -> list[ServiceFolder]:
+    """Return this user's services, by name."""
+    base = services_folder()
+    try:
+        names = sorted(os.listdir(base))
+    except OSError:
+        return []
+    return [folder for folder in (ServiceFolder(base / name) for name in names) if folder.exists()]

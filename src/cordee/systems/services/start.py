@@ -1,0 +1,306 @@
+"""From a blueprint to the run that it is: a job document, and what its program is started from."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cordee.core.backends import backend
+from cordee.core.documents.faults import document_error
+from cordee.core.documents.toml_text import value_text
+from cordee.core.errors import UsageError
+from cordee.core.findings import Finding
+from cordee.job.profile import ClusterProfile
+from cordee.runs.folder import RunFolder, write_atomically
+from cordee.systems.services.blueprint import (
+    ALLOCATION,
+    Blueprint,
+    ClosedProbe,
+    LoadedBlueprint,
+    ServiceProbe,
+    Target,
+    parameter_values,
+)
+from cordee.systems.services.instance import ServiceFolder
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person asks for besides the blueprint.
+
+    Attributes:
+        target: what it runs on.
+        cluster: where; `local` for processes here.
+        parameters: by name, as they were given.
+        ports: numbers that endpoints must have, by their names.
+        bind: `loopback`, or `network`: then other nodes reach it.
+        idle_s: over the blueprint's; None: the blueprint's.
+        time_s: of one allocation; None: the blueprint's.
+        settings: keys of the job document that are set besides: account, partition.
+    """
+
+    target: Target
+    cluster: str
+    parameters: dict[str, str] = field(default_factory=dict)
+    ports: dict[str, int] = field(default_factory=dict)
+    bind: str = "loopback"
+    idle_s: float | None = None
+    time_s: float | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def refusals(loaded: LoadedBlueprint, target: Target, bind: str = "loopback") -> list[Finding]:
+    """Return what a target cannot honour of a blueprint, each by name."""
+    blueprint, found = loaded.blueprint, []
+
+    def refuse(keys: tuple[str, ...], text: str, what: str) -> None:
+        file, line = loaded.place(*keys)
+        found.append(
+            Finding(
+                f"{target} cannot honour it: {text}",
+                "error",
+                "target-refuses",
+                file=file,
+                line=line,
+                given=target,
+                next=what,
+            )
+        )
+
+    if target in ("process", ALLOCATION) and blueprint.argv is None:
+        refuse(("image",), f"{blueprint.name} is only an image", "choose podman or kubernetes, or add argv")
+    if target in ("podman", "kubernetes") and blueprint.image is None:
+        refuse(("name",), f"{blueprint.name} has no image", "choose process or slurm, or add image")
+    if target != "kubernetes":
+        if blueprint.replicas > 1:
+            refuse(
+                ("replicas",),
+                f"replicas = {blueprint.replicas}: one run is one program",
+                "choose kubernetes, or replicas = 1",
+            )
+        for name, secret in blueprint.secrets.items():
+            if secret.source.startswith("store:"):
+                refuse(
+                    ("secrets", name, "from"),
+                    f"the secret {name} is in a store of Kubernetes",
+                    'from = "generated" or "file:PATH"',
+                )
+        for name, volume in blueprint.volumes.items():
+            if volume.storage_class:
+                refuse(
+                    ("volumes", name, "class"),
+                    f"the volume {name} asks for a StorageClass",
+                    "leave class out, or choose kubernetes",
+                )
+    if target == "podman" and shutil.which("podman") is None:
+        refuse(("image",), "there is no podman on this machine", "install podman, or choose another target")
+    if target == "kubernetes":
+        for name, secret in blueprint.secrets.items():
+            if secret.source.startswith("file:"):
+                refuse(
+                    ("secrets", name, "from"),
+                    f"the secret {name} is a file of this machine",
+                    'from = "store:NAME/KEY" or "generated"',
+                )
+        if blueprint.idle:
+            refuse(("idle",), "nothing stops a Deployment that nobody uses", "leave idle out for kubernetes")
+        for table, probe in (("ready", blueprint.ready), ("live", blueprint.live)):
+            if probe is not None and probe.status is not None:
+                refuse(
+                    (table, "status"),
+                    f"[{table}] status = {probe.status}: probes take any answer from 200 to 399",
+                    "leave status out",
+                )
+    if bind == "network" and blueprint.guard == "none" and target != "kubernetes":
+        refuse(
+            ("guard",), "it would be open to the whole network without credentials", "bind it to loopback, or set guard"
+        )
+    return found
+
+
+def require_target(loaded: LoadedBlueprint, target: Target, bind: str = "loopback") -> None:
+    """Raise DocumentError where a target cannot honour a blueprint."""
+    found = refusals(loaded, target, bind)
+    if found:
+        raise document_error(found)
+
+
+def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, wish: Wish) -> dict[str, Any]:
+    """Return what the program of a revision is started from; no secret's value is in it.
+
+    Raises:
+        UsageError: a parameter or port is unknown or wrong.
+        DocumentError: the target cannot honour the blueprint.
+    """
+    require_target(loaded, wish.target, wish.bind)
+    blueprint = loaded.blueprint
+    for name in wish.ports:
+        if name not in blueprint.ports:
+            raise UsageError(
+                f"{blueprint.name} has no port {name}", given=name, allowed=list(blueprint.ports) or "none"
+            )
+    inside = wish.target == "podman"
+    argv = (blueprint.image_argv if inside else _program(blueprint)) or ()
+    document: dict[str, Any] = {
+        "schema": 1,
+        "service": folder.name,
+        "revision": number,
+        "argv": list(argv),
+        "setup": [] if inside else [list(words) for words in blueprint.setup],
+        "env": dict(blueprint.env),
+        "files": dict(blueprint.files),
+        "client": dict(blueprint.client),
+        "parameters": parameter_values(blueprint, wish.parameters),
+        "ports": {
+            name: {"protocol": port.protocol, "number": wish.ports.get(name), "inside": port.port}
+            for name, port in blueprint.ports.items()
+        },
+        "ready": _probe(blueprint.ready, blueprint),
+        "live": _probe(blueprint.live, blueprint) if blueprint.live else None,
+        "closed": _closed(blueprint.closed, blueprint) if blueprint.closed else None,
+        "volumes": {
+            name: {"path": str(folder.volume(name)), "inside": volume.path}
+            for name, volume in blueprint.volumes.items()
+        },
+        "secrets": {
+            name: {"path": str(folder.secret(name)), "env": secret.env, "env_file": secret.env_file}
+            for name, secret in blueprint.secrets.items()
+        },
+        "token_file": next(
+            (str(folder.secret(name)) for name in ("token", "password") if name in blueprint.secrets), None
+        ),
+        "guard": blueprint.guard,
+        "bind": wish.bind,
+        "idle_s": blueprint.idle if wish.idle_s is None else wish.idle_s,
+        "stop_s": blueprint.stop,
+        "lock": str(folder.lock),
+        "path": [] if inside else [str(Path(sys.executable).parent), *blueprint.look_in],
+        "install": "; ".join(blueprint.install),
+    }
+    if inside:
+        document["container"] = {
+            "name": f"cordee-{os.getuid()}-{folder.name}",
+            "image": blueprint.image,
+            "user": blueprint.image_user,
+            "userns": f"keep-id:uid={blueprint.image_user},gid={blueprint.image_user}",
+            "writable": list(blueprint.writable),
+            "gpus": blueprint.need.gpus,
+        }
+    return document
+
+
+def _program(blueprint: Blueprint) -> tuple[str, ...]:
+    """Return the program on a host, behind the guard where that asks for the token."""
+    argv = blueprint.argv or ()
+    if blueprint.guard != "token":
+        return argv
+    return (sys.executable, str(Path(__file__).parent / "guard.py"), "{secret.token}", *argv)
+
+
+def _probe(probe: ServiceProbe, blueprint: Blueprint) -> dict[str, Any]:
+    return {
+        "port": probe.port or blueprint.main_port,
+        "path": probe.path,
+        "status": probe.status,
+        "command": list(probe.command) if probe.command else None,
+        "every_s": probe.every,
+        "timeout_s": probe.timeout,
+        "within_s": probe.within,
+        "failures": probe.failures,
+    }
+
+
+def _closed(closed: ClosedProbe, blueprint: Blueprint) -> dict[str, Any]:
+    command = list(closed.command) if closed.command else None
+    return {"port": closed.port or blueprint.main_port, "path": closed.path, "command": command, "timeout_s": 5.0}
+
+
+def job_text(blueprint: Blueprint, folder: ServiceFolder, spec: Path, wish: Wish) -> str:
+    """Return the job document of a service: one rank that starts its program and watches it."""
+    need: dict[str, Any] = {"ranks_per_node": 1, "gpus_per_node": blueprint.need.gpus}
+    if wish.target == ALLOCATION:
+        need.update(cpus_per_rank=blueprint.need.cpus, memory=blueprint.need.memory)
+    time_s = wish.time_s or blueprint.need.time
+    if time_s:
+        need["time"] = f"{time_s:.0f}s"
+    tables: dict[str, dict[str, Any]] = {
+        "need": need,
+        "restart": {"retries": 20, "backoff": "1s"},
+        "sampling": {"interval": "10s", "hardware": False},
+        "hang": {"enabled": False},
+        "observe": {"stragglers": False},
+        "timeouts": {"kill": f"{blueprint.stop + 3:.0f}s", "lost": f"{max(20.0, 2.5 * (blueprint.stop + 3)):.0f}s"},
+    }
+    lines = [
+        f"# Made by `cordee service deploy {folder.name}`: its blueprint is {folder.root}",
+        f"name = {value_text(folder.name)}",
+        f"run = {value_text([sys.executable, '-m', 'cordee.systems.services.node.host', str(spec)])}",
+    ]
+    for table, values in tables.items():
+        lines += ["", f"[{table}]", *(f"{key} = {value_text(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def write_revision(loaded: LoadedBlueprint, folder: ServiceFolder, wish: Wish) -> tuple[int, Path]:
+    """Keep a blueprint as a revision of a service, with its job; return its number and the job's folder.
+
+    Raises:
+        UsageError, DocumentError: as `host_document`.
+        ServiceError: a secret cannot be had.
+    """
+    folder.make()
+    host_document(loaded, folder, 0, wish)  # before anything is kept
+    number = folder.keep_revision(loaded)
+    folder.keep_secrets(loaded.blueprint)
+    place = folder.revision(number)
+    (place / "job").mkdir(0o700, exist_ok=True)
+    spec = place / "host.json"
+    write_atomically(spec, json.dumps(host_document(loaded, folder, number, wish), indent=1))
+    write_atomically(place / "job" / "cordee.toml", job_text(loaded.blueprint, folder, spec, wish))
+    return number, place / "job"
+
+
+def start_run(job: Path, folder: ServiceFolder, wish: Wish) -> RunFolder:
+    """Submit a service's job, and return its run.
+
+    Raises:
+        CordeeError: it cannot be planned or submitted.
+    """
+    from cordee.job.submit import plan_of, submitter_of
+    from cordee.job.submit.prepare import create_run, prepare
+
+    prepared = prepare(str(job), wish.cluster, dict(wish.settings), folder.runs)
+    prepared.require_valid()
+    run = create_run(prepared)
+    submitter_of(run).submit(run, plan_of(run))
+    return run
+
+
+def owner_of(blueprint: Blueprint) -> str:
+    """Return who answers for a service."""
+    return blueprint.owner or getpass.getuser()
+
+
+def default_target(cluster: ClusterProfile, given: Target | None, blueprint: Blueprint) -> Target:
+    """Return the target of a deployment: the one that is asked for, else what fits the cluster.
+
+    Raises:
+        UsageError: the cluster has no such target.
+    """
+    here = not backend(cluster.scheduler).abilities.queues
+    if given is None:
+        return "podman" if here and blueprint.argv is None else "process" if here else ALLOCATION
+    if (given == ALLOCATION) == here:
+        raise UsageError(
+            f"the target {given} is not one of the cluster {cluster.name}",
+            given=given,
+            allowed=["process", "podman"] if here else ALLOCATION,
+            next="choose another --on",
+        )
+    return given

@@ -1,0 +1,7 @@
+"""Services: what surrounds a training."""
+
+from __future__ import annotations
+
+from cordee.core.registry import System
+
+SYSTEM = System(name="services")

@@ -1,0 +1,118 @@
+"""Blueprints: what is right is read, what is wrong is told with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.systems.services.conftest import BLUEPRINT
+
+from cordee.core.errors import DocumentError, UsageError
+from cordee.systems.services.blueprint import TARGETS, parameter_values, read_blueprint
+from cordee.systems.services.catalogue import catalogue, find_blueprint
+from cordee.systems.services.start import refusals
+
+FILE = Path("echo.toml")
+
+
+def faults(text: str) -> list[tuple[int | None, str]]:
+    with pytest.raises(DocumentError) as caught:
+        read_blueprint(text, FILE)
+    return [(one.line, one.text) for one in caught.value.findings]
+
+
+def test_every_entry_of_the_catalogue_is_right_and_says_what_it_is_for_costs_and_how_it_is_backed_up(monkeypatch):
+    monkeypatch.setenv("CORDEE_CATALOGUES", "/nowhere")
+    found, wrong = catalogue()
+    assert wrong == []
+    assert {"mlflow", "tensorboard", "jupyterlab", "postgresql", "redis", "endpoint", "open-webui", "ollama"} <= set(
+        found
+    )
+    for name, one in found.items():
+        assert one.blueprint.purpose.endswith("."), name
+        assert one.blueprint.cost, name
+        assert one.blueprint.backup.text, name
+        assert any(not refusals(one, target) for target in TARGETS), name
+        assert one.blueprint.closed or one.blueprint.guard == "none", f"{name}: nothing checks that it is closed"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "said"),
+    [
+        ("port = 8080", "port = 99999", 12, "too large"),
+        ("port = 8080", 'port = "8080"', 12, "not a whole number"),
+        ("{port.http}", "{port.htpt}", 5, "which is not there"),
+        ("{secret.token}", "{value.token}", 5, "would show the secret token to everybody"),
+        ("{volume.data}", "{volume.data", 5, "braces that do not match"),
+        ('name = "echo"', 'name = "../echo"', 3, "is no name of a service"),
+        ("[closed]", "[closde]", 19, "has no key closde"),
+        ("[secrets.token]", '[secrets.token]\nfrom = "env:X"', 26, "is no source of a secret"),
+        ("[env]\nGREETING", '[env]\n"A B"', 28, "cannot be a name here"),
+        ("schema = 1", "schema = 7", 2, "newer version"),
+        ('default = "hello"', 'default = "a\\nb"', 9, "not of its type"),
+    ],
+)
+def test_a_fault_is_told_with_its_line(before, after, line, said):
+    assert before in BLUEPRINT
+    found = faults(BLUEPRINT.replace(before, after))
+    assert any(at == line and said in text for at, text in found), found
+
+
+def test_two_endpoints_of_one_port_and_a_probe_of_none_are_faults():
+    two = BLUEPRINT.replace("[ready]", '[ports.other]\nport = 8080\n\n[ready]\nport = "htp"', 1)
+    assert {text for _, text in faults(two)} == {
+        "ports.other and ports.http are the same port",
+        "[ready] asks the port htp, which is not there",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "right"),
+    [
+        ("name", "a.b-c", True),
+        ("name", "../a", False),
+        ("path", "/a/b", True),
+        ("path", "/a/../../etc/passwd", False),
+        ("path", "a", False),
+        ("integer", "12", True),
+        ("integer", "1; rm", False),
+        ("boolean", "true", True),
+        ("boolean", "1", False),
+        ("text", "a: b # {x}", True),
+        ("text", "a\nb: c", False),
+    ],
+)
+def test_a_parameter_is_what_its_type_allows(kind, value, right):
+    text = BLUEPRINT.replace('type = "text"\ndefault = "hello"', f'type = "{kind}"')
+    blueprint = read_blueprint(text, FILE).blueprint
+    if right:
+        assert parameter_values(blueprint, {"greeting": value}) == {"greeting": value}
+    else:
+        with pytest.raises(UsageError, match="not of its type"):
+            parameter_values(blueprint, {"greeting": value})
+
+
+def test_what_a_target_cannot_honour_is_refused_by_name():
+    loaded = read_blueprint(
+        BLUEPRINT.replace("[volumes.data]", '[volumes.data]\nclass = "longhorn"') + "[need]\n", FILE
+    )
+    assert [one.text for one in refusals(loaded, "process")] == [
+        "process cannot honour it: the volume data asks for a StorageClass"
+    ]
+    assert any("has no image" in one.text for one in refusals(loaded, "kubernetes"))
+    several = read_blueprint(BLUEPRINT.replace("schema = 1", "schema = 1\nreplicas = 3"), FILE)
+    assert any("replicas = 3" in one.text and one.line == 3 for one in refusals(several, "slurm"))
+
+
+def test_a_persons_entry_lies_over_the_sites_and_both_over_ours(tmp_path, monkeypatch):
+    for name in ("site", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "redis.toml").write_text(BLUEPRINT.replace('"echo"', '"redis"').replace("Answers", name))
+    (tmp_path / "mine" / "wrong.toml").write_text("name = 1\n")
+    monkeypatch.setenv("CORDEE_CATALOGUES", f"{tmp_path / 'site'}:{tmp_path / 'mine'}")
+    found, wrong = catalogue()
+    assert found["redis"].blueprint.purpose == "mine."
+    assert find_blueprint("redis").blueprint.purpose == "mine."
+    assert {one.file for one in wrong} == {str(tmp_path / "mine" / "wrong.toml")}
+    with pytest.raises(UsageError, match="no service mlfow"):
+        find_blueprint("mlfow")

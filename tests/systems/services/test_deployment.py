@@ -1,0 +1,158 @@
+"""Services as runs: they are ready, closed, watched, upgraded and ended."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.systems.services.conftest import BLUEPRINT
+
+
+def asked(url: str, token: str = "") -> tuple[int, str]:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, ""
+
+
+def until(services, state: str, name: str = "echo") -> dict:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        now = services.call("status", name, "--json")[1]["services"][0]
+        if now["state"] == state:
+            return now
+        time.sleep(0.1)
+    raise AssertionError(now)
+
+
+def test_a_service_is_deployed_asked_upgraded_rolled_back_and_stopped(services):
+    code, now, said = services.call("deploy", str(services.blueprint), "--set", "greeting=salut", "--json")
+    assert code == 0, said
+    assert now["ready"]
+    assert now["why"].startswith("asked GET http://127.0.0.1:")
+    url, token_file = now["endpoints"][0]["url"], now["endpoints"][0]["token_file"]
+    token = Path(token_file).read_text()
+    assert stat.S_IMODE(os.stat(token_file).st_mode) == 0o600
+    assert stat.S_IMODE(services.root().stat().st_mode) == 0o700
+    assert asked(f"{url}/data") == (401, "")
+    assert asked(f"{url}/data", token) == (200, "/data salut")
+    client = subprocess.run(
+        ["sh", "-c", f". {now['client_file']}; echo $ECHO_URL $ECHO_TOKEN"], capture_output=True, text=True
+    )
+    assert client.stdout.split() == [url, token]
+
+    record = "".join(path.read_text(errors="replace") for path in services.root().rglob("*.json*"))
+    assert token not in record, "a secret is in the record"
+    assert token not in services.call("logs", "echo")[2]
+    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert token not in shown
+
+    code, _, said = services.call("deploy", str(services.blueprint))
+    assert code != 0
+    assert "runs already" in said
+
+    newer = services.write(BLUEPRINT.replace('default = "hello"', 'default = "hello again"'), "newer.toml")
+    code, changed, said = services.call("upgrade", "echo", "--to", str(newer), "--set", "greeting=hej", "--json")
+    assert code == 0, said
+    assert changed["services"][0]["revision"] == 2
+    assert asked(changed["services"][0]["endpoints"][0]["url"] + "/data", token) == (200, "/data hej")
+    code, back, said = services.call("rollback", "echo", "--json")
+    assert back["services"][0]["revision"] == 1, said
+
+    code, ended, _ = services.call("stop", "echo", "--json")
+    assert (code, ended["services"][0]["state"]) == (0, "stopped")
+    assert services.call("status", "echo")[0] == 1
+    assert (services.root() / "volumes" / "data" / "starts").read_text() == "xxx"
+    events = [json.loads(line)["event"] for line in (services.root() / "history.jsonl").read_text().splitlines()]
+    assert events == ["deployed", "stopped", "upgraded", "stopped", "rolled back", "stopped"]
+
+
+def test_a_service_that_lets_strangers_in_is_ended_before_it_counts_as_ready(services):
+    path = services.write(
+        BLUEPRINT.replace('"{volume.data}"]', '"{volume.data}", "--open"]\n[restart]'.replace("\n[restart]", ""))
+    )
+    code, _, said = services.call("deploy", str(path))
+    assert code == 1
+    assert "it lets strangers in" in said
+
+
+def test_an_upgrade_that_does_not_become_ready_gives_the_old_revision_back(services):
+    services.call("deploy", str(services.blueprint))
+    bad = services.write(
+        BLUEPRINT.replace('path = "/health"', 'path = "/nothing"').replace('"20s"', '"2s"'), "bad.toml"
+    )
+    code, _, said = services.call("upgrade", "echo", "--to", str(bad))
+    assert code == 1
+    assert "revision 1 is back" in said
+    assert until(services, "ready")["revision"] == 1
+
+
+def test_a_program_that_ends_is_started_again_and_keeps_its_data(services):
+    now = services.call("deploy", str(services.blueprint), "--json")[1]
+    try:
+        urllib.request.urlopen(now["endpoints"][0]["url"] + "/leave", timeout=5)
+    except OSError:
+        pass
+    deadline = time.monotonic() + 30
+    starts = services.root() / "volumes" / "data" / "starts"
+    while time.monotonic() < deadline and len(starts.read_text()) < 2:
+        time.sleep(0.1)
+    assert until(services, "ready")["revision"] == 1
+    assert starts.read_text() == "xx"
+
+
+def test_a_taken_port_and_a_missing_program_are_said(services):
+    port = services.call("deploy", str(services.blueprint), "--json")[1]["endpoints"][0]["port"]
+    code, _, said = services.call("deploy", str(services.blueprint), "--name", "second", "--port", f"http={port}")
+    assert code == 1
+    assert f"the port {port} is taken" in said
+    path = services.write(
+        BLUEPRINT.replace('"python"', '"no-such-program"').replace("purpose", 'install = ["pip install it"]\npurpose'),
+        "gone.toml",
+    )
+    code, _, said = services.call("deploy", str(path), "--name", "third")
+    assert code == 1
+    assert "the program no-such-program cannot be started" in said
+
+
+def test_a_service_that_nobody_uses_ends_by_itself(services):
+    services.call("deploy", str(services.blueprint), "--idle", "1s")
+    assert until(services, "stopped")["why"] == "nobody was connected for 1 s"
+
+
+def test_a_service_whose_dependency_is_not_ready_is_refused(services):
+    path = services.write(BLUEPRINT.replace("schema = 1", 'schema = 1\nafter = ["database"]'))
+    code, _, said = services.call("deploy", str(path))
+    assert code == 2
+    assert "echo comes after database, which is not ready" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "path"),
+    [
+        ("tensorboard", ["logdir={folder}"], "/data/runs"),
+        ("jupyterlab", ["folder={folder}", "allow_root=true"], "/api/contents"),
+        ("mlflow", [], "/api/2.0/mlflow/experiments/get?experiment_id=0"),
+    ],
+)
+def test_a_real_service_of_the_catalogue_is_ready_and_answers_only_who_has_the_token(services, name, settings, path):
+    given = [word.replace("{folder}", str(services.folder)) for word in settings]
+    code, now, said = services.call("deploy", name, *(part for one in given for part in ("--set", one)), "--json")
+    assert code == 0, said
+    url, token = now["endpoints"][0]["url"] + path, Path(now["endpoints"][0]["token_file"]).read_text()
+    assert asked(url)[0] in (401, 403)
+    assert asked(url, "x" * len(token))[0] in (401, 403)
+    basic = "Basic " + base64.b64encode(f"admin:{token}".encode()).decode()
+    known = basic if name == "mlflow" else f"Bearer {token}"
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": known}), timeout=20) as answer:
+        assert answer.status == 200
