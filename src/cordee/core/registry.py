@@ -27,6 +27,7 @@ BUILT_IN: dict[str, str] = {
     "rules": "cordee.systems.rules.system:SYSTEM",
     "egress": "cordee.systems.egress.system:SYSTEM",
     "misuse": "cordee.systems.misuse.system:SYSTEM",
+    "trials": "cordee.systems.trials.system:SYSTEM",
 }
 
 

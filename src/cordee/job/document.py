@@ -25,6 +25,7 @@ from cordee.core.documents.fields import (
 from cordee.core.units import BANDWIDTH_FORMS, parse_bandwidth
 from cordee.job.egress import EgressTable
 from cordee.job.metrics import MetricsTable
+from cordee.job.trials import FarmTable
 
 
 def _ranks(value: Any) -> Any:
@@ -377,6 +378,8 @@ class Job(Document):
     """Steps with needs of their own; refused in this version."""
     test: Test | None = None
     """A small job that must pass first; refused in this version."""
+    farm: FarmTable | None = None
+    """Many tasks in one allocation: `run` once for each line of a file."""
     slurm: Slurm = Slurm.model_construct()
     """What only Slurm understands."""
 
@@ -399,7 +402,27 @@ class Job(Document):
                     raise wrong(f"{name} comes after {before!r}, which is no other step", ", ".join(sorted(value)))
         return value
 
+    @model_validator(mode="after")
+    def _tasks_are_no_ranks(self) -> Job:
+        """Nobody waits for anybody in a pool: nothing there hangs or straggles, and what has ended is not started again."""
+        if self.pools:
+            said = self.model_fields_set
+            for key, value in (("hang", HangTable(enabled=False)), ("observe", ObserveTable(stragglers=False))):
+                if key not in said:
+                    object.__setattr__(self, key, value)
+            if self.checkpoint is None:
+                object.__setattr__(self, "checkpoint", CheckpointTable(resume=(SELF,)))
+            if self.launch != "fork":
+                raise wrong("launch has no meaning beside farm: its tasks are started by the agent", "no launch")
+        return self
+
+    @property
+    def pools(self) -> bool:
+        """Whether the job is many tasks, and not one group of ranks."""
+        return self.farm is not None
+
     @property
     def parameters(self) -> frozenset[str]:
         """The names that `{name}` in `run` stands for."""
-        return frozenset(self.sweep) - {"goal", "trials"}
+        own = {"line", "number"} if self.farm is not None else set()
+        return (frozenset(self.sweep) - {"goal", "trials"}) | own

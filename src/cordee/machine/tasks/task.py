@@ -60,7 +60,10 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskExit:
-    """How a task ended: `reason` is exited, deadline, stopped, not_started or stuck (killed, but held by the kernel)."""
+    """How a task ended: `reason` is exited, deadline, stopped, not_started or stuck (killed, but held by the kernel).
+
+    `peak_bytes` is the largest resident memory of any one of its processes, `cpu_s` the CPU time of all of them that ended before it; 0: unknown.
+    """
 
     id: str
     code: Optional[int]
@@ -68,6 +71,8 @@ class TaskExit:
     reason: str
     seconds: float
     text: str = ""
+    peak_bytes: int = 0
+    cpu_s: float = 0.0
 
 
 @dataclass
@@ -79,6 +84,8 @@ class _Running:
     streams: TaskStreams
     reason: str = "exited"
     status: Optional[int] = None
+    peak_bytes: int = 0
+    cpu_s: float = 0.0
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
     ended: bool = False
 
@@ -270,7 +277,7 @@ class TaskRunner:
         ended = []
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 break
             if pid == 0:
@@ -278,6 +285,7 @@ class TaskRunner:
             entry = by_pid.get(pid)
             if entry is not None:
                 entry.status = status
+                entry.peak_bytes, entry.cpu_s = used.ru_maxrss << 10, used.ru_utime + used.ru_stime
                 entry.process.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
                 ended.append(entry)
         try:
@@ -331,7 +339,8 @@ class TaskRunner:
         elif entry.status is not None:
             name = signal_name(os.WTERMSIG(entry.status))
         seconds = time.monotonic() - entry.started
-        self._on_exit(entry.task, TaskExit(entry.task.id, code, name, entry.reason, seconds))
+        ended = TaskExit(entry.task.id, code, name, entry.reason, seconds, "", entry.peak_bytes, entry.cpu_s)
+        self._on_exit(entry.task, ended)
 
 
 def _markers(entries: Iterable[_Running]) -> dict[int, str]:

@@ -42,9 +42,15 @@ class SegmentLimit:
         if self._watching is not None:
             self._watching.cancel()
 
+    def left_s(self) -> Optional[float]:
+        """Return in how many seconds it is said, negative afterwards; None: the segment has no limit."""
+        if self._segment.limit_s is None:
+            return None
+        return self._segment.limit_s - self._segment.grace_s - self._place.age_s()
+
     async def _watch(self) -> None:
-        if self._segment.limit_s is not None:
-            left_s = self._segment.limit_s - self._segment.grace_s - self._place.age_s()
+        left_s = self.left_s()
+        if left_s is not None:
             await asyncio.sleep(max(0.0, left_s))
             self._near(TimeIsNear(monotonic(), f"the time limit of {self._segment.limit_s:.0f} s is near"))
 
