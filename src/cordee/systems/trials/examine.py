@@ -40,8 +40,25 @@ class TrialsExamination(Examination):
         if not any(name in word for word in self.loaded.job.run for name in ("{line}", "{number}")):
             file, line = self.loaded.place("run")
             text = "every task would run the same command: run has no {line}"
-            findings.append(Finding(text, "error", "farm-run", file, line, self.loaded.job.run, "{line}, {number}", "write {line} where the task's line belongs"))
-        part = {"tasks": len(self._tasks), "retries": farm.retries, "order": farm.order, "stop_after": farm.stop_after, **_of_each(farm)}
+            findings.append(
+                Finding(
+                    text,
+                    "error",
+                    "farm-run",
+                    file,
+                    line,
+                    self.loaded.job.run,
+                    "{line}, {number}",
+                    "write {line} where the task's line belongs",
+                )
+            )
+        part = {
+            "tasks": len(self._tasks),
+            "retries": farm.retries,
+            "order": farm.order,
+            "stop_after": farm.stop_after,
+            **_of_each(farm),
+        }
         return Contribution(part, findings)
 
     def judge(self, plan: Plan) -> list[Finding]:
@@ -60,7 +77,18 @@ class TrialsExamination(Examination):
         one = max(long, key=lambda task: task.time_s or 0.0)
         text = f"{_count(long)} asks for more time than a job of this run has for tasks: line {one.line} for {format_duration(one.time_s or 0)}"
         what = "ask for more [need] time, a shorter [checkpoint] grace, or less time for the task"
-        return [Finding(text, "error", "farm-time", file, line, format_duration(one.time_s or 0), f"at most {format_duration(most_s)}", what)]
+        return [
+            Finding(
+                text,
+                "error",
+                "farm-time",
+                file,
+                line,
+                format_duration(one.time_s or 0),
+                f"at most {format_duration(most_s)}",
+                what,
+            )
+        ]
 
     def _too_large(self, plan: Plan) -> list[Finding]:
         """Refuse tasks that ask for more GPUs than the job's nodes have."""
@@ -76,7 +104,13 @@ class TrialsExamination(Examination):
 
 def _of_each(farm: FarmTable) -> dict[str, object]:
     """Return what tasks that are added later ask for, unless their lines say something else."""
-    return {"format": farm.format, "cores": farm.cores, "gpus": farm.gpus, "memory_bytes": farm.memory, "time_s": farm.time}
+    return {
+        "format": farm.format,
+        "cores": farm.cores,
+        "gpus": farm.gpus,
+        "memory_bytes": farm.memory,
+        "time_s": farm.time,
+    }
 
 
 def _count(tasks: list[FarmTask]) -> str:

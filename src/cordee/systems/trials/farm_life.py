@@ -63,7 +63,10 @@ def follow(folder: RunFolder, *, quiet: bool = False) -> RunState:
                 settle(folder, standing)
             state = journal.read()
     except KeyboardInterrupt:
-        click.echo(f"\ncordee: the farm continues; `cordee farm show {folder.id}` says how far it is, `cordee cancel {folder.id}` ends it", err=True)
+        click.echo(
+            f"\ncordee: the farm continues; `cordee farm show {folder.id}` says how far it is, `cordee cancel {folder.id}` ends it",
+            err=True,
+        )
         return journal.read()
     if not quiet:
         _say_new(state, said)
@@ -103,7 +106,10 @@ def add_tasks(folder: RunFolder, file: Path) -> int:
     part = plan_of(folder)["steps"][0]["systems"]["trials"]
     asks = SlotRequest(part["cores"], part["gpus"], part["memory_bytes"] or 0)
     first = max((task.id for task in farm.tasks), default=-1) + 1
-    tasks = [task._replace(id=first + index) for index, task in enumerate(read_file(file, part["format"], TaskDefaults(asks, part["time_s"])))]
+    tasks = [
+        task._replace(id=first + index)
+        for index, task in enumerate(read_file(file, part["format"], TaskDefaults(asks, part["time_s"])))
+    ]
     name = f"tasks-{first}-{secrets.token_hex(4)}.jsonl"
     write_atomically(folder.root / FOLDER / name, lines_of(tasks))
     leave_tasks(folder, "tasks_added", file=name)

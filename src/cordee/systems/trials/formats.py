@@ -51,14 +51,23 @@ def read_file(path: Path, kind: str, defaults: TaskDefaults) -> list[FarmTask]:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
         raise DocumentError(
-            f"the file of tasks cannot be read: {why}", given=str(path), allowed="a text file with one task a line", next="correct the path"
+            f"the file of tasks cannot be read: {why}",
+            given=str(path),
+            allowed="a text file with one task a line",
+            next="correct the path",
         ) from error
     kind = _kind_of(text) if kind == "auto" else kind
     lines = list(_READERS[kind](path, text, defaults))
     if not lines:
         raise DocumentError("the file holds no task", file=str(path), allowed="one command a line", next="write one")
     if len(lines) > MOST_TASKS:
-        raise DocumentError("the file holds too many tasks", file=str(path), given=len(lines), allowed=f"at most {MOST_TASKS}", next="cut it into several")
+        raise DocumentError(
+            "the file holds too many tasks",
+            file=str(path),
+            given=len(lines),
+            allowed=f"at most {MOST_TASKS}",
+            next="cut it into several",
+        )
     return [
         FarmTask(index, {"line": line.text}, line.asks.asks, line.asks.time_s, line.number)
         for index, line in enumerate(lines)
@@ -97,7 +106,9 @@ def _asks(path: Path, number: int, words: str, defaults: TaskDefaults) -> TaskDe
             if found[key] < 0 or (key in ("cores", "time") and not found[key]):
                 raise ValueError(f"{word!r} is too little")
         except ValueError as error:
-            raise DocumentError(str(error), file=str(path), line=number, given=word, allowed=_KEYS, next="correct the line") from None
+            raise DocumentError(
+                str(error), file=str(path), line=number, given=word, allowed=_KEYS, next="correct the line"
+            ) from None
     asks = SlotRequest(
         int(found.get("cores", defaults.asks.cores)),
         found.get("gpus", defaults.asks.gpus),
@@ -133,7 +144,11 @@ def _disbatch(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
             elif word == "REPEAT":
                 for repeat, command in _repeated(path, number, rest):
                     index += 1
-                    yield _Line(number, f"export DISBATCH_TASKID={index - 1} DISBATCH_REPEAT_INDEX={repeat}; {prefix}{command}{suffix}", now)
+                    yield _Line(
+                        number,
+                        f"export DISBATCH_TASKID={index - 1} DISBATCH_REPEAT_INDEX={repeat}; {prefix}{command}{suffix}",
+                        now,
+                    )
             else:
                 raise DocumentError(
                     f"{_DISBATCH} {word} cannot be honoured",
@@ -152,7 +167,12 @@ def _repeated(path: Path, number: int, words: str) -> Iterator[tuple[int, str]]:
     found = re.fullmatch(r"(\d+)((?:\s+(?:start|step)\s+-?\d+)*)(?:\s+(.*))?", words.strip())
     if found is None:
         raise DocumentError(
-            "REPEAT is not understood", file=str(path), line=number, given=words, allowed="REPEAT COUNT [start N] [step N] [COMMAND]", next="correct the line"
+            "REPEAT is not understood",
+            file=str(path),
+            line=number,
+            given=words,
+            allowed="REPEAT COUNT [start N] [step N] [COMMAND]",
+            next="correct the line",
         )
     options = dict(re.findall(r"(start|step)\s+(-?\d+)", found[2]))
     start, step = int(options.get("start", 0)), int(options.get("step", 1))
@@ -164,7 +184,12 @@ def _array(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
     """A batch script with `#SBATCH --array`: it runs once for each index, which it finds as Slurm would have told it."""
     found = _ARRAY.search(text)
     if found is None:
-        raise DocumentError("the script has no #SBATCH --array", file=str(path), allowed="#SBATCH --array=0-99", next="add it, or choose another format")
+        raise DocumentError(
+            "the script has no #SBATCH --array",
+            file=str(path),
+            allowed="#SBATCH --array=0-99",
+            next="add it, or choose another format",
+        )
     number = text[: found.start()].count("\n") + 1
     indices = _indices(path, number, found[1])
     facts = {"COUNT": len(indices), "MIN": min(indices), "MAX": max(indices)}
@@ -182,11 +207,15 @@ def _indices(path: Path, number: int, given: str) -> list[int]:
         first, last, step = (int(found[1]), int(found[2] or found[1]), int(found[3] or 1)) if found else (1, 0, 1)
         if first > last or step < 1 or (last - first) // step > MOST_TASKS:
             raise DocumentError(
-                "the indices of the array are not understood", file=str(path), line=number, given=given, allowed="0-99, 0-99:2, 1,4,9, 0-99%8", next="correct them"
+                "the indices of the array are not understood",
+                file=str(path),
+                line=number,
+                given=given,
+                allowed="0-99, 0-99:2, 1,4,9, 0-99%8",
+                next="correct them",
             )
         indices += range(first, last + 1, step)
     return list(dict.fromkeys(indices))
 
 
 _READERS = {"lines": _plain, "glost": _plain, "parallel": _plain, "meta": _meta, "disbatch": _disbatch, "array": _array}
-

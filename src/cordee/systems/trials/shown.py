@@ -27,7 +27,12 @@ class Farm:
 
     def __init__(self, root: Path) -> None:
         if not (root / FOLDER / FIRST).is_file():
-            raise UsageError("this run is no farm", given=root.name, allowed="a run of `cordee farm`", next="`cordee runs` lists runs")
+            raise UsageError(
+                "this run is no farm",
+                given=root.name,
+                allowed="a run of `cordee farm`",
+                next="`cordee runs` lists runs",
+            )
         self.states: TaskStates = replay(read_journal(root / FOLDER / JOURNAL))
         self.tasks: list[FarmTask] = read_tasks(root, [FIRST, *self.states.files])
 
@@ -58,11 +63,22 @@ class Farm:
             state = self.states.of(task.id)
             if only is not None and state.state != only:
                 continue
-            row: dict[str, Any] = {"id": task.id, "state": state.state, "tries": state.given, "line": task.line, "values": dict(task.values)}
+            row: dict[str, Any] = {
+                "id": task.id,
+                "state": state.state,
+                "tries": state.given,
+                "line": task.line,
+                "values": dict(task.values),
+            }
             end = state.end
             if end is not None:
                 told = {"code": end.code, "signal": end.signal, "reason": end.reason, "seconds": end.seconds}
-                more = {"peak_bytes": end.peak_bytes or None, "cpu_seconds": end.cpu_s, "node": end.node, "text": end.text or None}
+                more = {
+                    "peak_bytes": end.peak_bytes or None,
+                    "cpu_seconds": end.cpu_s,
+                    "node": end.node,
+                    "text": end.text or None,
+                }
                 row.update(told, **more)
             rows.append(row)
         return rows

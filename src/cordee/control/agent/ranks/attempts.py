@@ -16,7 +16,18 @@ from cordee.control.lease import LEASE_OVER
 from cordee.control.world import AttemptWorld
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.plan import RunPlan
-from cordee.wire.messages import Clear, Cleared, PoolTasks, Ranks, Signal, Stop, StopAnswer, StopAnswers, StopAt, StopRequest
+from cordee.wire.messages import (
+    Clear,
+    Cleared,
+    PoolTasks,
+    Ranks,
+    Signal,
+    Stop,
+    StopAnswer,
+    StopAnswers,
+    StopAt,
+    StopRequest,
+)
 
 _STOP_POLL_S = 0.02
 _CLEAR_POLL_S = 0.1

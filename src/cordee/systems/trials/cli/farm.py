@@ -48,8 +48,12 @@ class FarmGroup(click.Group):
 @click.option("--memory", metavar="SIZE", help="Memory of each task, such as 4GB.")
 @click.option("--time", "time", metavar="TIME", help="How long each task may take, such as 10min.")
 @click.option("--retries", type=click.IntRange(0), metavar="N", help="How often a failed task is run again.")
-@click.option("--format", "kind", metavar="KIND", help="What FILE is: auto, lines, meta, glost, disbatch, parallel, array.")
-@click.option("--job", metavar="SPEC", help="A cordee.toml with what the tasks need; its `run` has {line} where the line belongs.")
+@click.option(
+    "--format", "kind", metavar="KIND", help="What FILE is: auto, lines, meta, glost, disbatch, parallel, array."
+)
+@click.option(
+    "--job", metavar="SPEC", help="A cordee.toml with what the tasks need; its `run` has {line} where the line belongs."
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set any key, as need.time=2h.")
 @click.option("--detach", is_flag=True, help="Return at once; the farm continues in the background.")
 @runs_option
@@ -88,7 +92,14 @@ def command(
     from cordee.job.submit.prepare import create_run, prepare
 
     given = flags(nodes, settings)
-    asked = {"file": str(file.absolute()), "cores": cores, "gpus": gpus, "memory": memory, "retries": retries, "format": kind}
+    asked = {
+        "file": str(file.absolute()),
+        "cores": cores,
+        "gpus": gpus,
+        "memory": memory,
+        "retries": retries,
+        "format": kind,
+    }
     if time is not None:
         asked["time"] = duration(time, "--time")
     given.update({f"farm.{key}": value for key, value in asked.items() if value is not None})
@@ -116,7 +127,9 @@ def conclude(folder: RunFolder, *, detach: bool, as_json: bool) -> None:
     if as_json:
         print_json(document)
     elif detach:
-        click.echo(f"cordee: the farm continues in the background; `cordee farm show {folder.id}` says how far it is", err=True)
+        click.echo(
+            f"cordee: the farm continues in the background; `cordee farm show {folder.id}` says how far it is", err=True
+        )
     else:
         click.echo(f"cordee: {state.state}: {summary(document)}", err=True)
         if document["failed"]:
@@ -187,7 +200,9 @@ def retry(run: str, detach: bool, runs: str | None, as_json: bool) -> None:
     folder = found(run, runs)
     failed = [row["id"] for row in Farm(folder.root).rows("failed")]
     if not failed:
-        raise UsageError("no task of this run has failed", given=folder.id, next=f"`cordee farm show {folder.id}` lists them")
+        raise UsageError(
+            "no task of this run has failed", given=folder.id, next=f"`cordee farm show {folder.id}` lists them"
+        )
     leave_tasks(folder, "tasks_retried", tasks=failed)
     begin_again(folder)
     conclude(folder, detach=detach, as_json=as_json)

@@ -78,7 +78,9 @@ class FarmDispatcher(RunWatcher):
         done = (self._states.done, self._states.failed)
         if done != self._told:
             self._told = done
-            self.run.journal.append("tasks_progress", durable=False, tasks=len(self._tasks), done=done[0], failed=done[1])
+            self.run.journal.append(
+                "tasks_progress", durable=False, tasks=len(self._tasks), done=done[0], failed=done[1]
+            )
         if self._journal.last_error is not None:
             self._journal.flush()
         self._go_on()
@@ -149,7 +151,9 @@ class FarmDispatcher(RunWatcher):
                     self._give(node, tasks[first : first + _MOST_TOGETHER])
             if not self._queue.out and self._queue.too_late(left_s) and not self._late:
                 self._late = True
-                text = f"{len(self._queue)} tasks are left, and none of them could end in the time that the job has left"
+                text = (
+                    f"{len(self._queue)} tasks are left, and none of them could end in the time that the job has left"
+                )
                 self.run.happened(TimeIsNear(monotonic(), text))
         elif not self._queue.out:
             self._end()

@@ -106,7 +106,9 @@ class TaskPool(Launch):
             if not self._abandoned and self._command is not None:
                 reason = "stopped" if self._stopping else "exited"
                 code = None if self._stopping else 0
-                ended = TaskExit("", code, "SIGTERM" if self._stopping else None, reason, time.monotonic() - self._began)
+                ended = TaskExit(
+                    "", code, "SIGTERM" if self._stopping else None, reason, time.monotonic() - self._began
+                )
                 self.host.rank_ended(self.world, self._command.rank, ended)
 
     def _start_one(self) -> bool:
@@ -146,14 +148,16 @@ class TaskPool(Launch):
             self.host.rank_output(self.world, task.id, stream, data)
 
         argv = filled_in(command.argv, {**task.values, "number": str(task.id)})
-        run = Task(name, argv, env, command.cwd, deadline_s=task.time_s, group=self.group, cpus=given.cpus)
+        run = Task(name, argv, env, command.cwd, deadline_s=task.time_s, group=self.group, cpus=given.cpus, quick=True)
         self.host.watched.run_task(run, ended, output=output)
 
     def _tell(self, order: PoolOrder, how: TaskExit) -> None:
         """Tell how a task ended, together with others."""
         peak = how.peak_bytes if how.peak_bytes > _own_peak() else 0
         seconds, cpu_s = round(how.seconds, 4), round(how.cpu_s, 3)
-        self._ended.append([order.task.id, order.number, how.code, how.signal, how.reason, seconds, peak, cpu_s, how.text[:400]])
+        self._ended.append(
+            [order.task.id, order.number, how.code, how.signal, how.reason, seconds, peak, cpu_s, how.text[:400]]
+        )
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(_TOGETHER_S, self._tell_now)
 
@@ -188,4 +192,3 @@ def _environment(order: PoolOrder, given: Given, gpus: bool) -> dict[str, str]:
     if gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(given.gpus)
     return env
-

@@ -116,7 +116,13 @@ class TaskQueue:
         while self._waiting and len(kept) < _LOOK_AHEAD:
             task = self._waiting.popleft()
             late = left_s is not None and task.time_s is not None and task.time_s > left_s
-            place = None if late else next((name for name, load in by_load if load.room.holds(task.asks) and load.takes(task.asks)), None)
+            place = (
+                None
+                if late
+                else next(
+                    (name for name, load in by_load if load.room.holds(task.asks) and load.takes(task.asks)), None
+                )
+            )
             if place is None:
                 kept.append(task)
                 if not late and all(load.cores >= load.room.cores for _, load in by_load):

@@ -37,7 +37,12 @@ class FarmTask(NamedTuple):
     def document(self) -> dict[str, Any]:
         """Return it as it is written."""
         document: dict[str, Any] = {"id": self.id, "values": dict(self.values), "cores": self.asks.cores}
-        more = {"gpus": self.asks.gpus, "memory_bytes": self.asks.memory_bytes, "time_s": self.time_s, "line": self.line}
+        more = {
+            "gpus": self.asks.gpus,
+            "memory_bytes": self.asks.memory_bytes,
+            "time_s": self.time_s,
+            "line": self.line,
+        }
         document.update({name: value for name, value in more.items() if value})
         return document
 
@@ -52,7 +57,9 @@ def task_of(document: Mapping[str, Any]) -> FarmTask:
         asks = SlotRequest(int(document["cores"]), float(document.get("gpus", 0)), int(document.get("memory_bytes", 0)))
         time_s = document.get("time_s")
         values = {str(name): str(value) for name, value in document["values"].items()}
-        return FarmTask(int(document["id"]), values, asks, None if time_s is None else float(time_s), int(document.get("line", 0)))
+        return FarmTask(
+            int(document["id"]), values, asks, None if time_s is None else float(time_s), int(document.get("line", 0))
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"is no task: {error!r}") from None
 

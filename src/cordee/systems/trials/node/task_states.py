@@ -95,7 +95,11 @@ class TaskStates:
     def ends(self, end: TaskEnd) -> bool:
         """Take how a try ended; returns False for one that is known already, or is none of the last."""
         state = self.of(end.id)
-        if state.state in (DONE, FAILED) or end.number != state.given or (state.end is not None and state.end.number == end.number):
+        if (
+            state.state in (DONE, FAILED)
+            or end.number != state.given
+            or (state.end is not None and state.end.number == end.number)
+        ):
             return False
         state.runs, state.end = False, end
         state.failures += end.outcome in (AGAIN, FAILED)
