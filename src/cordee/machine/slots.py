@@ -141,8 +141,9 @@ class SlotAllocator:
         """
         devices = self._devices()
         self._look_whether_it_fits(name, asked, len(devices))
-        held, taken, load, memory = self._held.values(), set(), dict.fromkeys(devices, 0.0), 0
-        for given in held:
+        taken: set[int] = set()
+        load, memory = dict.fromkeys(devices, 0.0), 0
+        for given in self._held.values():
             taken |= given.cpus or frozenset()
             memory += given.memory_bytes
             for gpu in given.gpus:

@@ -352,10 +352,8 @@ class Supervisor:
         elif isinstance(message, (messages.RanksStarted, messages.RanksEnded, messages.StopAnswers)):
             self._happened(RankNews(monotonic(), node.name, message))
             self.watchers.rank_news(node, message)
-        elif isinstance(message, messages.Gathered):
-            self.watchers.gathered(node, message, body)
-        elif isinstance(message, messages.PoolNews):
-            self.watchers.pool_news(node, message, body)
+        elif isinstance(message, (messages.Gathered, messages.PoolNews)):
+            self.watchers.asked_for(node, message, body)
         elif isinstance(message, (messages.ShellOutput, messages.ShellExit)):
             self.shells.agent_message(message, body)
         else:

@@ -117,13 +117,12 @@ class Watchers:
             except Exception as error:
                 self._troubles.say(_FAILED, error)
 
-    def gathered(self, node: Node, message: Gathered, body: bytes) -> None:
-        """An agent tells a part of what it was asked to collect."""
-        self._each(lambda watcher: watcher.gathered(node, message, body))
-
-    def pool_news(self, node: Node, message: PoolNews, body: bytes) -> None:
-        """A pool of tasks tells what became of some."""
-        self._each(lambda watcher: watcher.pool_news(node, message, body))
+    def asked_for(self, node: Node, message: Union[Gathered, PoolNews], body: bytes) -> None:
+        """An agent tells what one of them has asked it for: a part of what it collects, or what became of tasks of its pool."""
+        if isinstance(message, Gathered):
+            self._each(lambda watcher: watcher.gathered(node, message, body))
+        else:
+            self._each(lambda watcher: watcher.pool_news(node, message, body))
 
     def requested(self, request: dict[str, Any]) -> None:
         """Somebody has left a request."""

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from cordee.core.backends import abilities
 from cordee.core.errors import DocumentError
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
@@ -94,7 +95,7 @@ class TrialsExamination(Examination):
         """Refuse tasks that ask for more GPUs than the job's nodes have."""
         most = plan.step.request.gpus_per_node
         large = [task for task in self._tasks if task.asks.devices > most]
-        if not large or self.loaded.cluster.scheduler == "local":
+        if not large or not abilities(plan.backend).queues:
             return []
         file, line = self.loaded.place("farm", "gpus")
         text = f"{_count(large)} asks for more GPUs than the job's nodes have"

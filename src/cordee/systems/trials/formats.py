@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,12 @@ MOST_TASKS = 1_000_000
 _MOST_BYTES = 128 << 20
 _OWN = "#cordee"
 _KEYS = "cores=2, gpus=0.5, memory=4GB, time=10min"
+_READS: dict[str, Callable[[str], float]] = {
+    "cores": int,
+    "gpus": float,
+    "memory": parse_size,
+    "time": parse_duration,
+}
 _DISBATCH = "#DISBATCH"
 _ARRAY = re.compile(r"^#SBATCH\s+(?:--array[=\s]|-a\s*)(\S+)", re.MULTILINE)
 _PART = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?$")
@@ -99,10 +105,9 @@ def _asks(path: Path, number: int, words: str, defaults: TaskDefaults) -> TaskDe
     for word in words.split():
         key, equals, value = word.partition("=")
         try:
-            if not equals or key not in ("cores", "gpus", "memory", "time"):
+            if not equals or key not in _READS:
                 raise ValueError(f"{word!r} is not understood")
-            reads = {"cores": int, "gpus": float, "memory": parse_size, "time": parse_duration}
-            found[key] = reads[key](value)
+            found[key] = _READS[key](value)
             if found[key] < 0 or (key in ("cores", "time") and not found[key]):
                 raise ValueError(f"{word!r} is too little")
         except ValueError as error:
@@ -123,7 +128,7 @@ def _meta(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
     words = [line.text.split(maxsplit=1) for line in lines]
     numbered = bool(words) and all(len(two) == 2 and two[0].isdigit() for two in words)
     numbered = numbered and len({two[0] for two in words}) == len(words)
-    for line, two in zip(lines, words):
+    for line, two in zip(lines, words, strict=True):
         yield line._replace(text=f"export ID={int(two[0])}; {two[1]}") if numbered else line
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Iterable, Mapping, Optional
+from typing import Any, Iterable, Mapping
 
 from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
@@ -152,7 +152,7 @@ class FarmDispatcher(RunWatcher):
             if not self._queue.out and self._queue.too_late(left_s) and not self._late:
                 self._late = True
                 text = (
-                    f"{len(self._queue)} tasks are left, and none of them could end in the time that the job has left"
+                    f"of the tasks that are left, {len(self._queue)}, none could end in the time that the job has left"
                 )
                 self.run.happened(TimeIsNear(monotonic(), text))
         elif not self._queue.out:
@@ -207,7 +207,7 @@ class FarmDispatcher(RunWatcher):
     def _end(self) -> None:
         """All has ended: the pools end, and with them the run, once that is on the disk for good."""
         self._over = True
-        asyncio.ensure_future(self._end_for_good(self._attempt))
+        self._ending = asyncio.ensure_future(self._end_for_good(self._attempt))
 
     async def _end_for_good(self, number: int) -> None:
         await self._journal.durable()
