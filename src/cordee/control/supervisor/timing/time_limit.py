@@ -31,9 +31,12 @@ class SegmentLimit:
     ) -> None:
         self._segment, self._place, self._near, self._troubles = segment, place, near, troubles
         self._watching: Optional[asyncio.Future[None]] = None
+        self._until: Optional[float] = None
 
     def watch(self) -> None:
         """Begin."""
+        if self._segment.limit_s is not None:
+            self._until = monotonic() + self._segment.limit_s - self._segment.grace_s - self._place.age_s()
         self._watching = asyncio.ensure_future(self._watch())
         self._watching.add_done_callback(self._ended)
 
@@ -43,10 +46,8 @@ class SegmentLimit:
             self._watching.cancel()
 
     def left_s(self) -> Optional[float]:
-        """Return in how many seconds it is said, negative afterwards; None: the segment has no limit."""
-        if self._segment.limit_s is None:
-            return None
-        return self._segment.limit_s - self._segment.grace_s - self._place.age_s()
+        """Return in how many seconds it is said, negative afterwards; None: the segment has no limit, or is not watched yet."""
+        return None if self._until is None else self._until - monotonic()
 
     async def _watch(self) -> None:
         left_s = self.left_s()
