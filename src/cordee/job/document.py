@@ -410,8 +410,9 @@ class Job(Document):
             for key, value in (("hang", HangTable(enabled=False)), ("observe", ObserveTable(stragglers=False))):
                 if key not in said:
                     object.__setattr__(self, key, value)
-            if self.checkpoint is None:
-                object.__setattr__(self, "checkpoint", CheckpointTable(resume=(SELF,)))
+            if self.checkpoint is None or self.checkpoint.resume is None:
+                goes_on = (self.checkpoint or CheckpointTable()).model_copy(update={"resume": (SELF,)})
+                object.__setattr__(self, "checkpoint", goes_on)
             if self.launch != "fork":
                 raise wrong("launch has no meaning beside farm: its tasks are started by the agent", "no launch")
         return self

@@ -9,6 +9,7 @@ SYSTEM = System(
     tables={"farm": ""},
     examine="cordee.systems.trials.examine:TrialsExamination",
     keep="cordee.systems.trials.examine:keep_tasks",
+    data_sets="cordee.systems.trials.kept:data_sets",
     node_parts={
         "checkpoints": "cordee.systems.trials.node.progress:FarmProgress",
         "launch/tasks": "cordee.systems.trials.node.pool:TaskPool",
