@@ -25,7 +25,7 @@ from cordee.core.documents.fields import (
 from cordee.core.units import BANDWIDTH_FORMS, parse_bandwidth
 from cordee.job.egress import EgressTable
 from cordee.job.metrics import MetricsTable
-from cordee.job.trials import FarmTable
+from cordee.job.trials import FarmTable, parameters_of
 
 
 def _ranks(value: Any) -> Any:
@@ -373,7 +373,7 @@ class Job(Document):
     timeouts: TimeoutsTable = TimeoutsTable.model_construct()
     """The patience of the control plane."""
     sweep: dict[str, Annotated[Any, BeforeValidator(_sweep_value)]] = Field(default_factory=dict)
-    """Ranges of parameters to try; refused in this version."""
+    """Ranges of parameters to try: `run` once for each choice of values."""
     steps: dict[Name, StepDocument] = Field(default_factory=dict)
     """Steps with needs of their own; refused in this version."""
     test: Test | None = None
@@ -414,16 +414,18 @@ class Job(Document):
                 goes_on = (self.checkpoint or CheckpointTable()).model_copy(update={"resume": (SELF,)})
                 object.__setattr__(self, "checkpoint", goes_on)
             if self.launch != "fork":
-                raise wrong("launch has no meaning beside farm: its tasks are started by the agent", "no launch")
+                raise wrong("launch has no meaning beside farm and sweep: the agent starts their tasks", "no launch")
+            if self.farm is not None and self.sweep:
+                raise wrong("farm and sweep cannot both be", "one of them")
         return self
 
     @property
     def pools(self) -> bool:
         """Whether the job is many tasks, and not one group of ranks."""
-        return self.farm is not None
+        return self.farm is not None or bool(self.sweep)
 
     @property
     def parameters(self) -> frozenset[str]:
         """The names that `{name}` in `run` stands for."""
         own = {"line", "number"} if self.farm is not None else set()
-        return (frozenset(self.sweep) - {"goal", "trials"}) | own
+        return frozenset(parameters_of(self.sweep)) | own

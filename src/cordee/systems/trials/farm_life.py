@@ -20,10 +20,12 @@ from cordee.runs.journal import client_journal
 from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.lookout import Lookout
 from cordee.runs.state import RunState
+from cordee.systems.trials.examine import trials_of
 from cordee.systems.trials.formats import TaskDefaults, read_file
 from cordee.systems.trials.node.dispatcher import REQUEST
-from cordee.systems.trials.node.task_list import FOLDER, JOURNAL, lines_of
+from cordee.systems.trials.node.task_list import FOLDER, JOURNAL, FarmTask, lines_of
 from cordee.systems.trials.shown import Farm
+from cordee.systems.trials.sweeps import Sweep
 
 _FIRST_STANDING_S, _GONE_S = 1.0, 5.0
 _LEAVE_S = 30.0
@@ -110,10 +112,25 @@ def add_tasks(folder: RunFolder, file: Path) -> int:
         task._replace(id=first + index)
         for index, task in enumerate(read_file(file, part["format"], TaskDefaults(asks, part["time_s"])))
     ]
-    name = f"tasks-{first}-{secrets.token_hex(4)}.jsonl"
+    _add(folder, tasks)
+    return len(tasks)
+
+
+def add_trials(folder: RunFolder, sweep: Sweep, more: int) -> None:
+    """Give a sweep more trials.
+
+    Raises:
+        DocumentError: its sampler cannot make so many.
+    """
+    table = sweep.part["sweep"]
+    there = len(sweep.trials)
+    _add(folder, trials_of(table, there + more - table["trials"])[there:])
+
+
+def _add(folder: RunFolder, tasks: list[FarmTask]) -> None:
+    name = f"tasks-{tasks[0].id}-{secrets.token_hex(4)}.jsonl"
     write_atomically(folder.root / FOLDER / name, lines_of(tasks))
     leave_tasks(folder, "tasks_added", file=name)
-    return len(tasks)
 
 
 def begin_again(folder: RunFolder) -> None:

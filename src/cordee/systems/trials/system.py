@@ -6,7 +6,7 @@ from cordee.core.registry import System
 
 SYSTEM = System(
     name="trials",
-    tables={"farm": ""},
+    tables={"farm": "", "sweep": ""},
     examine="cordee.systems.trials.examine:TrialsExamination",
     keep="cordee.systems.trials.examine:keep_tasks",
     data_sets="cordee.systems.trials.kept:data_sets",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, Optional
 
 from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
@@ -50,6 +50,7 @@ class FarmDispatcher(RunWatcher):
         self._tasks = {task.id: task for task in read_tasks(self._root, [FIRST, *self._states.files])}
         self._queue = TaskQueue(part.get("order") == "longest")
         self._queue.add(task for task in self._tasks.values() if self._states.of(task.id).state not in (DONE, FAILED))
+        self._metric: Optional[str] = part.get("metric")
         self._attempt = 0
         self._over = self._late = False
         self._unsent: list[tuple[int, str, list[FarmTask]]] = []
@@ -105,15 +106,17 @@ class FarmDispatcher(RunWatcher):
     def _take_ends(self, node: str, rows: Iterable[list[Any]]) -> None:
         """Take how tasks have ended: into the journal, and what is to be run again into the queue."""
         ends, again = [], []
-        for task_id, number, code, signal, reason, seconds, peak, cpu_s, text in rows:
+        for task_id, number, code, signal, reason, seconds, peak, cpu_s, text, value in rows:
             task = self._queue.ended(node, task_id, seconds)
             if task is None:
                 continue
             state = self._states.of(task_id)
+            if self._metric is not None and code == 0 and reason == "exited" and value is None:
+                code, text = None, f"it logged no finite {self._metric}"
             outcome = LOST if reason == "stopped" else DONE if code == 0 and reason == "exited" else FAILED
             if outcome == FAILED and reason != "not_started" and state.failures < self._retries:
                 outcome = AGAIN
-            end = TaskEnd(task_id, number, outcome, code, signal, reason, seconds, peak, cpu_s, text, node)
+            end = TaskEnd(task_id, number, outcome, code, signal, reason, seconds, peak, cpu_s, text, value, node)
             if self._states.ends(end):
                 ends.append(end.row())
                 if outcome in (AGAIN, LOST):
@@ -218,10 +221,11 @@ class FarmDispatcher(RunWatcher):
             for node in self._queue.nodes:
                 self._order(node, PoolTasks(self._attempt, last=True))
             return
-        text = f"{failed} of {count} tasks failed"
+        what = "tasks" if self._metric is None else "trials"
+        text = f"{failed} of {count} {what} failed"
         if len(self._queue):
             text += f"; {len(self._queue)} were not started, as [farm] stop_after = {self._stop_after} says"
-        what = f"`cordee farm show {self.run.folder.id} --failed` lists them, `cordee farm retry` runs them again"
-        self.run.journal.append("finding", finding=Finding(text, "error", "farm-failed", next=what).document())
+        then = f"`cordee farm show {self.run.folder.id} --failed` lists them, `cordee farm retry` runs them again"
+        self.run.journal.append("finding", finding=Finding(text, "error", "farm-failed", next=then).document())
         outcome = AttemptOutcome("failed", Failure("farm", reason="end", message=text), text)
         self.run.happened(HangFound(number, AskToStop(monotonic(), outcome, 0.0, "")))

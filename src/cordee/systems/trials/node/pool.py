@@ -16,11 +16,13 @@ from cordee.machine.slots import Given
 from cordee.machine.tasks.task import Task, TaskExit
 from cordee.runs.plan import RunPlan
 from cordee.systems.trials.node.commands import filled_in
+from cordee.systems.trials.node.report import TrialReport
 from cordee.systems.trials.node.task_list import FarmTask, task_of
 from cordee.wire.messages import PoolTasks
 
 # News of tasks that end at about the same time is one message.
 _TOGETHER_S = 0.02
+_READ_S = 0.5
 # How far behind a task that does not fit now others are looked for, and how often it lets others by.
 _LOOK_AHEAD, _MOST_PASSES = 32, 64
 # What the only rank of a world is told, and no task of a pool is: many of them run at once, and none is of a world.
@@ -50,6 +52,9 @@ class TaskPool(Launch):
         self._tasks, self._waiting = host.watched.tasks, deque[PoolOrder]()
         self._command: Optional[RankCommand] = None
         self._running: dict[str, PoolOrder] = {}
+        self._metric: Optional[str] = plan.step.systems["trials"].get("metric")
+        self._reports: dict[str, TrialReport] = {}
+        self._reading: Optional[asyncio.TimerHandle] = None
         self._passed = 0
         self._last = self._stopping = self._over = self._abandoned = False
         self._began = time.monotonic()
@@ -137,11 +142,17 @@ class TaskPool(Launch):
         env = {key: value for key, value in command.env.items() if key not in _OF_WORLD}
         env.update(_environment(order, given, self.host.slots.has.gpus != ()))
         self._running[name] = order
+        if self._metric is not None:
+            report = self._reports[name] = TrialReport(self.host.meeting_place / f"{name}.trial", self._metric)
+            env["CORDEE_CHANNEL"] = str(report.path)
+            if self._reading is None:
+                self._read_reports()
 
         def ended(how: TaskExit) -> None:
             self._running.pop(name, None)
             self.host.slots.take_back(name)
-            self._tell(order, how)
+            report = self._reports.pop(name, None)
+            self._tell(order, how, report.close() if report is not None else None)
             self._go_on()
 
         def output(stream: int, data: bytes) -> None:
@@ -151,12 +162,19 @@ class TaskPool(Launch):
         run = Task(name, argv, env, command.cwd, deadline_s=task.time_s, group=self.group, cpus=given.cpus, quick=True)
         self.host.watched.run_task(run, ended, output=output)
 
-    def _tell(self, order: PoolOrder, how: TaskExit) -> None:
+    def _read_reports(self) -> None:
+        """Take what trials have logged, so that there is room for more."""
+        for report in self._reports.values():
+            report.read()
+        again = bool(self._reports) and not self._abandoned
+        self._reading = asyncio.get_running_loop().call_later(_READ_S, self._read_reports) if again else None
+
+    def _tell(self, order: PoolOrder, how: TaskExit, value: Optional[float] = None) -> None:
         """Tell how a task ended, together with others."""
         peak = how.peak_bytes if how.peak_bytes > _own_peak() else 0
         seconds, cpu_s = round(how.seconds, 4), round(how.cpu_s, 3)
         self._ended.append(
-            [order.task.id, order.number, how.code, how.signal, how.reason, seconds, peak, cpu_s, how.text[:400]]
+            [order.task.id, order.number, how.code, how.signal, how.reason, seconds, peak, cpu_s, how.text[:400], value]
         )
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(_TOGETHER_S, self._tell_now)

@@ -20,8 +20,9 @@ class TaskEnd(NamedTuple):
         seconds: that it took.
         peak_bytes: the most memory that one of its processes had; 0: unknown.
         cpu_s: CPU time; 0: unknown.
-        node: on which.
         text: why it failed, where something is known.
+        value: of a trial: what it logged last under the name of the goal.
+        node: on which.
     """
 
     id: int
@@ -34,12 +35,13 @@ class TaskEnd(NamedTuple):
     peak_bytes: int = 0
     cpu_s: float = 0.0
     text: str = ""
+    value: Optional[float] = None
     node: str = ""
 
     def row(self) -> list[Any]:
         """Return it as it stands in the journal, in an event that names the node."""
         row = list(self[:-1])
-        while row and len(row) > 7 and not row[-1]:
+        while (len(row) > 7 and row[-1] is None) or row[-1] == "":
             row.pop()
         return row
 
