@@ -14,6 +14,11 @@ from cordee.systems.trials.node.task_states import TaskStates, replay
 SCHEMA = "cordee.farm/1"
 
 
+def has_tasks(root: Path) -> bool:
+    """Return whether a run is a farm or a sweep."""
+    return (root / FOLDER / FIRST).is_file()
+
+
 class Farm:
     """The tasks of a run, and what became of them.
 
@@ -26,7 +31,7 @@ class Farm:
     """
 
     def __init__(self, root: Path) -> None:
-        if not (root / FOLDER / FIRST).is_file():
+        if not has_tasks(root):
             raise UsageError(
                 "this run is no farm",
                 given=root.name,

@@ -28,7 +28,7 @@ MOST_SOBOL = len(_DIRECTIONS) + 1
 _BITS = 30
 
 
-class Parameter(NamedTuple):
+class SweepParameter(NamedTuple):
     """One parameter: `choices`, or a range from `low` to `high`, of whole numbers or by its logarithm."""
 
     name: str
@@ -60,7 +60,7 @@ def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def parameter(name: str, given: Any) -> Parameter:
+def parameter(name: str, given: Any) -> SweepParameter:
     """Return a parameter as the document gives it.
 
     Raises:
@@ -68,12 +68,12 @@ def parameter(name: str, given: Any) -> Parameter:
     """
     if isinstance(given, (tuple, list)):
         if given:
-            return Parameter(name, tuple(given))
+            return SweepParameter(name, tuple(given))
         raise DocumentError(
             f"sweep.{name} has no value", given=list(given), allowed=_FORMS, next=f"change sweep.{name}"
         )
     if not isinstance(given, str):
-        return Parameter(name, (given,))
+        return SweepParameter(name, (given,))
     words = given.split()
     log = words[:1] == ["log"]
     low, dots, high = (words[-1] if words else "").partition("..")
@@ -91,10 +91,10 @@ def parameter(name: str, given: Any) -> Parameter:
         raise DocumentError(
             f"sweep.{name} is a range without values", given=given, allowed=allowed, next=f"change sweep.{name}"
         )
-    return Parameter(name, (), first, last, whole, log)
+    return SweepParameter(name, (), first, last, whole, log)
 
 
-def choose(space: Sequence[Parameter], sampler: str, trials: int | None, seed: int) -> list[dict[str, str]]:
+def choose(space: Sequence[SweepParameter], sampler: str, trials: int | None, seed: int) -> list[dict[str, str]]:
     """Return the values of each trial.
 
     Args:
@@ -135,7 +135,7 @@ def choose(space: Sequence[Parameter], sampler: str, trials: int | None, seed: i
     return [{one.name: one.at(share) for one, share in zip(space, point, strict=True)} for point in points]
 
 
-def _grid(space: Sequence[Parameter], trials: int | None) -> list[dict[str, str]]:
+def _grid(space: Sequence[SweepParameter], trials: int | None) -> list[dict[str, str]]:
     values: Mapping[str, list[str] | None] = {one.name: one.grid for one in space}
     endless = [name for name, all_of in values.items() if all_of is None]
     if endless:

@@ -9,6 +9,7 @@ SYSTEM = System(
     tables={"farm": "", "sweep": ""},
     examine="cordee.systems.trials.examine:TrialsExamination",
     keep="cordee.systems.trials.examine:keep_tasks",
+    report="cordee.systems.trials.report:SECTIONS",
     data_sets="cordee.systems.trials.kept:data_sets",
     node_parts={
         "checkpoints": "cordee.systems.trials.node.progress:FarmProgress",
