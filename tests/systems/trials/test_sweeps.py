@@ -4,12 +4,16 @@ import itertools
 import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cordee.core.errors import DocumentError, UsageError
+from cordee.job.submit import step_of
 from cordee.runs.journal import read_journal
 from cordee.systems.trials.farm_life import add_trials, begin_again
+from cordee.systems.trials.report import FarmSection, slices
 from cordee.systems.trials.space import MOST_SOBOL, choose, parameter, sobol
 from cordee.systems.trials.sweeps import Sweep, importance
 from cordee.testing.runs.real_run import LocalRun
@@ -111,6 +115,20 @@ def test_trials_have_values_and_those_that_crash_or_log_no_number_are_told_apart
         best = sweep.best
         assert best is not None
         assert best["parameters"] == {"x": "0.25", "bad": "no"}
+        ((name, svg), *others) = slices(sweep)
+        assert (name, svg.count("M"), len(others)) == ("loss over x", 2, 1)
+        reported: Any = SimpleNamespace(
+            run=SimpleNamespace(folder=run.folder), step=step_of(run.folder), state=run.state
+        )
+        section = FarmSection(reported)
+        assert section.lines()[:4] == [
+            "Trials",
+            "  2 of 6 done, 4 failed",
+            "  1: it logged no finite loss",
+            "  2: exit code 4",
+        ]
+        assert section.lines()[-1] == "  best: loss = 0, trial 3: x=0.25 bad=no"
+        assert section.html().count("<svg") == 2
         made = sweep.best_document()
         assert tomllib.loads(made) == {"name": "sweep", "run": "python train.py 0.25 no", "need": {"nodes": 1}}
         assert "# kept" in made

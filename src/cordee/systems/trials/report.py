@@ -60,6 +60,9 @@ class FarmSection(Section):
             f"{name} explains {share:.0%}" for name, share in sorted(shares.items(), key=lambda one: -one[1])
         ]
 
+    def style(self) -> str:
+        return "#tasks .line { stroke-width: 5px; stroke-linecap: round; }"
+
     def html(self) -> str:
         if self.farm is None:
             return ""
@@ -79,26 +82,28 @@ def slices(sweep: Sweep) -> list[tuple[str, str]]:
     names = sorted(done[0]["parameters"], key=lambda name: -shares.get(name, 0.0))
     metric, pictures = str(sweep.part["metric"]), []
     for name in names[:_MOST_SLICES]:
-        places, label = _places([trial["parameters"][name] for trial in done], name)
+        places, label, choices = _places([trial["parameters"][name] for trial in done], name)
         line = _dots(metric, places, [trial["value"] for trial in done])
         share = f", explains {shares[name]:.0%}" if name in shares else ""
-        title = f"{metric} over {name}{share}"
+        title = f"{metric} over {name}{choices}{share}"
         pictures.append((title, line_chart(title, [line], x_label=label)))
     return pictures
 
 
-def _places(values: Sequence[str], name: str) -> tuple[list[float], str]:
-    """Return where values stand on an axis, and what it is called: numbers where they are, wide ranges by their logarithm, choices in a row."""
+def _places(values: Sequence[str], name: str) -> tuple[list[float], str, str]:
+    """Return where values stand on an axis, what it is called, and what its numbers mean.
+
+    Numbers stand where they are, wide ranges by their logarithm, choices in a row.
+    """
     try:
         numbers = [float(value) for value in values]
     except ValueError:
         choices = sorted(set(values))
-        return [float(choices.index(value)) for value in values], ", ".join(
-            f"{at}: {one}" for at, one in enumerate(choices)
-        )
+        meaning = ", ".join(f"{at} {one}" for at, one in enumerate(choices))
+        return [float(choices.index(value)) for value in values], name, f" ({meaning})"
     if min(numbers) > 0 and max(numbers) / min(numbers) > _FAR:
-        return [math.log10(number) for number in numbers], f"log10 of {name}"
-    return numbers, name
+        return [math.log10(number) for number in numbers], f"log10 of {name}", ""
+    return numbers, name, ""
 
 
 def _dots(name: str, xs: Sequence[float], ys: Sequence[float]) -> ChartLine:
