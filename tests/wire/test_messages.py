@@ -89,6 +89,8 @@ GOLDEN = {
                     "extras": 1,
                 },
             ),
+            (messages.PoolTasks(2), {"t": "pool_tasks", "attempt": 2}),
+            (messages.PoolTasks(2, True), {"t": "pool_tasks", "attempt": 2, "last": True}),
             (
                 messages.Shell("shell-1", ("ls", "-l"), None, 24, 80),
                 {"t": "shell", "id": "shell-1", "argv": ["ls", "-l"], "term": None, "rows": 24, "columns": 80},
@@ -246,6 +248,7 @@ GOLDEN = {
                 {"t": "gathered", "id": "hang-1", "name": "rank-4.json", "last": True},
             ),
             (messages.Gathered("hang-1", text="no stacks"), {"t": "gathered", "id": "hang-1", "text": "no stacks"}),
+            (messages.PoolNews(3), {"t": "pool_news", "attempt": 3}),
             (messages.ShellOutput("shell-1"), {"t": "shell_output", "id": "shell-1"}),
             (
                 messages.ShellExit("shell-1", 3, "it ended"),

@@ -29,6 +29,7 @@ BUILT_IN: dict[str, str] = {
     "misuse": "cordee.systems.misuse.system:SYSTEM",
     "sizing": "cordee.systems.sizing.system:SYSTEM",
     "services": "cordee.systems.services.system:SYSTEM",
+    "trials": "cordee.systems.trials.system:SYSTEM",
 }
 
 

@@ -26,6 +26,7 @@ from cordee.core.units import BANDWIDTH_FORMS, parse_bandwidth
 from cordee.job.egress import EgressTable
 from cordee.job.metrics import MetricsTable
 from cordee.job.plan_table import PlanTable
+from cordee.job.trials import FarmTable, parameters_of
 
 
 def _ranks(value: Any) -> Any:
@@ -375,11 +376,13 @@ class Job(Document):
     timeouts: TimeoutsTable = TimeoutsTable.model_construct()
     """The patience of the control plane."""
     sweep: dict[str, Annotated[Any, BeforeValidator(_sweep_value)]] = Field(default_factory=dict)
-    """Ranges of parameters to try; refused in this version."""
+    """Ranges of parameters to try: `run` once for each choice of values."""
     steps: dict[Name, StepDocument] = Field(default_factory=dict)
     """Steps with needs of their own; refused in this version."""
     test: Test | None = None
     """A small job that must pass first; refused in this version."""
+    farm: FarmTable | None = None
+    """Many tasks in one allocation: `run` once for each line of a file."""
     slurm: Slurm = Slurm.model_construct()
     """What only Slurm understands."""
 
@@ -402,7 +405,30 @@ class Job(Document):
                     raise wrong(f"{name} comes after {before!r}, which is no other step", ", ".join(sorted(value)))
         return value
 
+    @model_validator(mode="after")
+    def _tasks_are_no_ranks(self) -> Job:
+        """Nobody waits for anybody in a pool: nothing there hangs or straggles, and what has ended is not started again."""
+        if self.pools:
+            said = self.model_fields_set
+            for key, value in (("hang", HangTable(enabled=False)), ("observe", ObserveTable(stragglers=False))):
+                if key not in said:
+                    object.__setattr__(self, key, value)
+            if self.checkpoint is None or self.checkpoint.resume is None:
+                goes_on = (self.checkpoint or CheckpointTable()).model_copy(update={"resume": (SELF,)})
+                object.__setattr__(self, "checkpoint", goes_on)
+            if self.launch != "fork":
+                raise wrong("launch has no meaning beside farm and sweep: the agent starts their tasks", "no launch")
+            if self.farm is not None and self.sweep:
+                raise wrong("farm and sweep cannot both be", "one of them")
+        return self
+
+    @property
+    def pools(self) -> bool:
+        """Whether the job is many tasks, and not one group of ranks."""
+        return self.farm is not None or bool(self.sweep)
+
     @property
     def parameters(self) -> frozenset[str]:
         """The names that `{name}` in `run` stands for."""
-        return frozenset(self.sweep) - {"goal", "trials"}
+        own = {"line", "number"} if self.farm is not None else set()
+        return frozenset(parameters_of(self.sweep)) | own

@@ -55,15 +55,33 @@ class Given(NamedTuple):
         cpus: None: it stays where it is.
         cores: whole ones that fall to it, for as many threads; 0 where it stays where it is.
         words: what was done about the CPUs, or why nothing was.
+        share: of each of its GPUs.
+        memory_bytes: that it has asked for.
     """
 
     cpus: Optional[frozenset[int]] = None
     gpus: tuple[str, ...] = ()
     cores: int = 0
     words: str = "not bound"
+    share: float = 1.0
+    memory_bytes: int = 0
+
+
+class SlotRequest(NamedTuple):
+    """What a task of a pool asks for: whole cores, GPUs (a number below 1 is a share of one), bytes of memory."""
+
+    cores: int = 1
+    gpus: float = 0.0
+    memory_bytes: int = 0
+
+    @property
+    def devices(self) -> int:
+        """How many GPUs, or instances, it needs, be it a share of one."""
+        return max(1, int(self.gpus)) if self.gpus > 0 else 0
 
 
 NOTHING_GIVEN = Given()
+_ROUNDING = 1e-6
 
 
 class CannotGive(CordeeError):
@@ -114,6 +132,48 @@ class SlotAllocator:
         given = self._given(asks)
         self._held.update(given)
         return given
+
+    def lend(self, name: str, asked: SlotRequest) -> Optional[Given]:
+        """Give a task of a pool what it asks for, None where others hold it now: cores near its GPUs first, shares of a GPU that is shared already.
+
+        Raises:
+            CannotGive: the node has less than that in all.
+        """
+        devices = self._devices()
+        self._look_whether_it_fits(name, asked, len(devices))
+        taken: set[int] = set()
+        load, memory = dict.fromkeys(devices, 0.0), 0
+        for given in self._held.values():
+            taken |= given.cpus or frozenset()
+            memory += given.memory_bytes
+            for gpu in given.gpus:
+                load[gpu] = load.get(gpu, 0.0) + given.share
+        share = min(1.0, asked.gpus) if asked.gpus else 1.0
+        free = [gpu for gpu in devices if load[gpu] + share <= 1 + _ROUNDING]
+        # The fullest one that has room: what is free altogether stays free for those who need a whole one.
+        gpus = tuple(sorted(free, key=lambda gpu: -load[gpu])[: asked.devices])
+        cores = [core.cpus for core in self.has.cores if not core.cpus & taken]
+        near = frozenset().union(*(self._near(gpu) for gpu in gpus))
+        cores.sort(key=lambda cpus: not cpus & near)
+        if len(gpus) < asked.devices or len(cores) < asked.cores or memory + asked.memory_bytes > self.has.memory_bytes:
+            return None
+        cpus = frozenset().union(*cores[: asked.cores]) if asked.cores else None
+        words = f"{asked.cores} cores" if cpus else "not bound: it asks for no core"
+        given = self._held[name] = Given(cpus, gpus, asked.cores, words, share, asked.memory_bytes)
+        return given
+
+    def _devices(self) -> list[str]:
+        """Return what a task can have as a GPU: those that are cut into instances by their instances."""
+        return [name for gpu in self.has.gpus for name in ([part.uuid for part in gpu.instances] or [gpu.name])]
+
+    def _look_whether_it_fits(self, name: str, asked: SlotRequest, devices: int) -> None:
+        there = (len(self.has.cores), devices, self.has.memory_bytes)
+        if asked.cores > there[0] or asked.devices > there[1] or asked.memory_bytes > there[2]:
+            raise CannotGive(
+                f"{name} asks for more than the node has",
+                given=f"{asked.cores} cores, {asked.gpus:g} GPUs, {asked.memory_bytes} bytes of memory",
+                allowed=f"{there[0]} cores, {there[1]} GPUs, {there[2]} bytes of memory",
+            )
 
     def take_back(self, name: str) -> None:
         """Take back what a task holds, if it holds anything."""

@@ -389,6 +389,13 @@ class ProfileRanks(NamedTuple):
     extras: int
 
 
+class PoolTasks(NamedTuple):
+    """Tasks for the pool of an attempt on a node are in the body, as its system writes them; `last`: no others come, it ends when it is empty."""
+
+    attempt: int
+    last: bool = False
+
+
 class Shell(NamedTuple):
     """Open a shell, or run a command, on a terminal; answered by `ShellOutput` and `ShellExit`."""
 
@@ -554,6 +561,12 @@ class Gathered(NamedTuple):
     text: str = ""
 
 
+class PoolNews(NamedTuple):
+    """What became of tasks of an attempt's pool on a node is in the body, as its system writes it."""
+
+    attempt: int
+
+
 class ShellOutput(NamedTuple):
     """What a shell prints is in the body."""
 
@@ -587,11 +600,11 @@ class ClientShell(NamedTuple):
 
 FromSupervisor = Union[
     Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, Ranks, Stop, Signal, StopRequest, StopAt,
-    Gather, Observe, ProfileRanks, Shell, ShellInput, ShellResize,
+    Gather, Observe, ProfileRanks, PoolTasks, Shell, ShellInput, ShellResize,
 ]  # fmt: skip
 FromAgent = Union[
     Hello, Alive, Cleared, ContainerDone, ContainerLost, SetupDone, ChecksOutput, ChecksDone, FreePorts, Time,
-    RanksStarted, RanksEnded, StopAnswers, Telemetry, Gathered, ShellOutput, ShellExit,
+    RanksStarted, RanksEnded, StopAnswers, Telemetry, Gathered, PoolNews, ShellOutput, ShellExit,
 ]  # fmt: skip
 FromClient = Union[Requests, ClientShell, ShellInput, ShellResize]
 ToClient = Union[ShellOutput, ShellExit]
@@ -681,6 +694,7 @@ FROM_SUPERVISOR: Kinds[FromSupervisor] = Kinds(
     gather=Gather,
     observe=Observe,
     profile=ProfileRanks,
+    pool_tasks=PoolTasks,
     shell=Shell,
     shell_input=ShellInput,
     shell_resize=ShellResize,
@@ -701,6 +715,7 @@ FROM_AGENT: Kinds[FromAgent] = Kinds(
     stop_answers=StopAnswers,
     telemetry=Telemetry,
     gathered=Gathered,
+    pool_news=PoolNews,
     shell_output=ShellOutput,
     shell_exit=ShellExit,
 )

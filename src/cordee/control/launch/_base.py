@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Optional, Protocol, Sequence
 
 from cordee.control.world import AttemptWorld
-from cordee.machine.slots import NOTHING_GIVEN, Given
+from cordee.machine.slots import NOTHING_GIVEN, Given, SlotAllocator
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.machine.tasks.task import TaskExit
+from cordee.wire.messages import PoolTasks
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,13 @@ class RankCommand:
 
 
 class LaunchHost(Protocol):
-    """What a launch needs of its agent, and what it tells it; `watched` starts processes."""
+    """What a launch needs of its agent, and what it tells it; `watched` starts processes, `slots` gives them their parts of the node."""
 
     watched: WatchedTasks
+    slots: SlotAllocator
+
+    def pool_news(self, world: AttemptWorld, body: bytes) -> None:
+        """Something became of tasks of the attempt's pool."""
 
     @property
     def meeting_place(self) -> Path:
@@ -87,6 +92,10 @@ class Launch:
     def pids(self) -> dict[int, int]:
         """Return the main pid of each rank of this node that runs."""
         raise NotImplementedError("a launch knows its ranks")
+
+    def take_tasks(self, order: PoolTasks, body: bytes) -> None:
+        """Take tasks for a pool; a launch of ranks is given none."""
+        raise NotImplementedError("this launch has no pool of tasks")
 
     def pause_output(self, paused: bool) -> None:
         """Stop or go on reading what the ranks print, beyond what the host's tasks print."""

@@ -151,7 +151,8 @@ class Supervisor:
         )
         self.vetting: preparer.NodePreparer = self._part(preparer.PART)(allocation)
         about_run = (self.plan, folder, self.nodes, self.journal, self.agents.order, lambda: self.run.attempt)
-        watched = WatchedRun(*about_run, self._happened, self.agents.happened, self.lanes.make)
+        self._limit = SegmentLimit(step.segment, self.place, self._happened, self.troubles)
+        watched = WatchedRun(*about_run, self._happened, self.agents.happened, self.lanes.make, self._limit.left_s)
         self.watchers = Watchers(watched, self.troubles)
         parts = Parts(
             folder,
@@ -177,7 +178,6 @@ class Supervisor:
         beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
         asides = Asides(self.vetting, beginnings, self.checkpoints, lane, self.place, self._happened, self._fail)
         self.machines.doings.update({**self._doings(), **asides.doings})
-        self._limit = SegmentLimit(step.segment, self.place, self._happened, self.troubles)
         self._over: asyncio.Future[Union[Ended, SegmentOver]]
         self._ordered: Callable[[], object] = str
 
@@ -352,8 +352,8 @@ class Supervisor:
         elif isinstance(message, (messages.RanksStarted, messages.RanksEnded, messages.StopAnswers)):
             self._happened(RankNews(monotonic(), node.name, message))
             self.watchers.rank_news(node, message)
-        elif isinstance(message, messages.Gathered):
-            self.watchers.gathered(node, message, body)
+        elif isinstance(message, (messages.Gathered, messages.PoolNews)):
+            self.watchers.asked_for(node, message, body)
         elif isinstance(message, (messages.ShellOutput, messages.ShellExit)):
             self.shells.agent_message(message, body)
         else:

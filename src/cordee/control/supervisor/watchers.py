@@ -8,14 +8,14 @@ from typing import Any, Callable, Deque, Mapping, NamedTuple, Optional, Union
 
 from cordee.control.supervisor.decisions.attempt import Attempt
 from cordee.control.supervisor.decisions.nodes import Node
-from cordee.control.supervisor.decisions.vocabulary import HangFound, NodeSuspected
+from cordee.control.supervisor.decisions.vocabulary import HangFound, NodeSuspected, TimeIsNear
 from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.core.parts import load
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Inline
 from cordee.runs.plan import RunPlan
-from cordee.wire.messages import Gathered, RanksEnded, RanksStarted, StopAnswers, Telemetry
+from cordee.wire.messages import Gathered, PoolNews, RanksEnded, RanksStarted, StopAnswers, Telemetry
 
 # In `node_parts` of the plan, before the name of a system.
 PORT = "watcher/"
@@ -37,6 +37,7 @@ class WatchedRun(NamedTuple):
         happened: told what is to become of the run.
         suspect: told which nodes others are to take the place of.
         lane: makes a lane of a name, for what waits for a disk.
+        left_s: returns in how many seconds the segment is to end; None: it has no limit.
     """
 
     plan: RunPlan
@@ -45,9 +46,10 @@ class WatchedRun(NamedTuple):
     journal: JournalWriter
     order: Callable[..., bool]
     attempt: Callable[[], Optional[Attempt]]
-    happened: Callable[[HangFound], None]
+    happened: Callable[[Union[HangFound, TimeIsNear]], None]
     suspect: Callable[[NodeSuspected], None]
     lane: Callable[[str], Inline]
+    left_s: Callable[[], Optional[float]] = lambda: None
 
 
 class RunWatcher:
@@ -67,6 +69,9 @@ class RunWatcher:
 
     def gathered(self, node: Node, message: Gathered, body: bytes) -> None:
         """An agent tells a part of what it was asked to collect."""
+
+    def pool_news(self, node: Node, message: PoolNews, body: bytes) -> None:
+        """A pool of tasks tells what became of some; what it tells is of the system that fills the port of its launch."""
 
     def requested(self, request: dict[str, Any]) -> None:
         """Somebody has left a request in the run's folder: see `cordee.job.terminal.requests`."""
@@ -112,9 +117,12 @@ class Watchers:
             except Exception as error:
                 self._troubles.say(_FAILED, error)
 
-    def gathered(self, node: Node, message: Gathered, body: bytes) -> None:
-        """An agent tells a part of what it was asked to collect."""
-        self._each(lambda watcher: watcher.gathered(node, message, body))
+    def asked_for(self, node: Node, message: Union[Gathered, PoolNews], body: bytes) -> None:
+        """An agent tells what one of them has asked it for: a part of what it collects, or what became of tasks of its pool."""
+        if isinstance(message, Gathered):
+            self._each(lambda watcher: watcher.gathered(node, message, body))
+        else:
+            self._each(lambda watcher: watcher.pool_news(node, message, body))
 
     def requested(self, request: dict[str, Any]) -> None:
         """Somebody has left a request."""

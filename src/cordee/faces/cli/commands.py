@@ -35,6 +35,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scan": ("cordee.systems.scan.cli", "Look at model files, scripts and notebooks: poison, leaked keys."),
     "egress": ("cordee.systems.egress.cli", "What runs send where: one run, or a site's against what is agreed on."),
     "service": ("cordee.systems.services.cli", "Services around a training, from a catalogue: deploy, ask, stop."),
+    "farm": ("cordee.systems.trials.cli.farm", "Run each line of a file as a task, many at a time, in one allocation."),
+    "sweep": ("cordee.systems.trials.cli.sweep", "The trials of a sweep: show them, add some, take the best."),
     "nodes": ("cordee.faces.cli.nodes", "History of nodes: vettings, offenders, actions, findings of runs."),
     "rules": ("cordee.systems.rules.cli", "Rules of operators about runs: try them, judge them on old runs."),
     "score": ("cordee.systems.score.cli.default", "Measure GPU utilisation, explain what limits it, suggest fixes."),

@@ -50,13 +50,14 @@ class Tasks(Frozen):
 
     `path_prepend` goes in front of PATH, `mpi` is srun's (None: what the site set); `bind` is `gpu` where the agent puts
     each rank on CPUs near its GPU. `untold` are the variables of the world that
-    the only rank of a job is not given, so that its command finds itself as if started by hand.
+    the only rank of a job is not given, so that its command finds itself as if started by hand. With launch `tasks` each
+    node's only rank is a pool of tasks.
     """
 
     argv: tuple[str, ...]
     env: dict[str, str]
     path_prepend: tuple[str, ...]
-    launch: Literal["fork", "srun"]
+    launch: Literal["fork", "srun", "tasks"]
     setup: tuple[str, ...]
     mpi: str | None = None
     bind: Literal["gpu", "none"] = "none"

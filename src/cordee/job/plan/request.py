@@ -19,8 +19,8 @@ def request_of(loaded: LoadedJob, placement: Placement, command: CommandFacts) -
     """Return what a job asks of its place."""
     need = loaded.job.need
     given = need.ranks_per_node
-    by_itself = 1 if command.launches else max(1, need.gpus_per_node)
-    ranks = given if isinstance(given, int) else by_itself
+    by_itself = 1 if command.launches or loaded.job.pools else max(1, need.gpus_per_node)
+    ranks = given if isinstance(given, int) and not loaded.job.pools else by_itself
     cpus = need.cpus_per_rank or _cpus_of_a_rank(need, ranks, placement)
     return model.Request(
         nodes=need.nodes,
@@ -55,7 +55,7 @@ def tasks_of(loaded: LoadedJob, request: model.Request, command: CommandFacts, e
     return model.Tasks(
         argv=job.run,
         env={**job.env, **env},
-        launch=job.launch,
+        launch="tasks" if job.pools else job.launch,
         setup=job.setup,
         mpi=job.slurm.mpi,
         bind=_bind(loaded, request),
@@ -87,7 +87,7 @@ def segments(time_s: float | None, grace_s: float, placement: Placement, followi
 def _bind(loaded: LoadedJob, request: model.Request) -> Literal["gpu", "none"]:
     """Return whether ranks are put near their GPUs: where each has one, the agent starts them, and nothing else is said."""
     need = loaded.job.need
-    if loaded.job.launch != "fork" or not request.gpus_per_node:
+    if loaded.job.launch != "fork" or loaded.job.pools or not request.gpus_per_node:
         return "none"
     return need.bind or ("gpu" if request.ranks_per_node == request.gpus_per_node else "none")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cordee.core.backends import HERE
 from cordee.core.findings import Finding
-from cordee.core.registry import built_in, node_parts
+from cordee.core.registry import System, built_in, node_parts
 from cordee.core.units import utc_text
 from cordee.job.plan.model import (
     CheckpointPolicy,
@@ -213,7 +213,7 @@ def made_plan(folder: RunFolder, name: str, story: Story) -> Plan:
     )  # fmt: skip
     return Plan(
         run=folder.id, name=name, backend=HERE, cluster=HERE, job_folder=str(folder.root), workdir=str(folder.root),
-        folder=str(folder.root), code_digest="", steps=(step,), node_parts=node_parts(built_in()), sampling=Sampling(interval_s=1.0),
+        folder=str(folder.root), code_digest="", steps=(step,), node_parts=node_parts(_of_ranks()), sampling=Sampling(interval_s=1.0),
         timeouts=Timeouts(connect_s=30.0, heartbeat_s=1.0, lost_s=20.0, orphan_s=60.0, kill_s=10.0, lease_s=8.0),
     )  # fmt: skip
 
@@ -232,3 +232,8 @@ def _vetted(node: int) -> dict[str, Any]:
         "compare": [],
         "rule": None,
     }
+
+
+def _of_ranks() -> list[System]:
+    """Return the systems that a job of ranks may be about: those that put something else into the place of ranks are not."""
+    return [system for system in built_in() if not any(port.startswith("launch/") for port in system.node_parts)]

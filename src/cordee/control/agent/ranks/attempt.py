@@ -28,7 +28,7 @@ from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.machine.tasks.task import TaskExit
 from cordee.runs.folder import say
 from cordee.runs.plan import RunPlan
-from cordee.wire.messages import EndedRank, RanksEnded, RanksStarted, StartedRank
+from cordee.wire.messages import EndedRank, PoolNews, RanksEnded, RanksStarted, StartedRank
 
 STARTING, RUNNING, ENDED = "starting", "running", "ended"
 
@@ -62,7 +62,7 @@ class NodeAttempt:
         uplink: Uplink,
     ) -> None:
         self.world, self.watched = world, watched
-        self._channels, self._enclosure, self._log, self._slots = channels, enclosure, log, slots
+        self._channels, self._enclosure, self._log, self.slots = channels, enclosure, log, slots
         self._reporting, self._uplink = reporting, uplink
         self.status = dict.fromkeys(world.local_ranks, STARTING)
         self.launch: Optional[Launch] = None
@@ -178,6 +178,10 @@ class NodeAttempt:
         words = ended.text or self._tails[rank].message(ended.signal)
         self._tell_soon(EndedRank(rank, ended.code, ended.signal, ended.reason, round(ended.seconds, 3), words))
 
+    def pool_news(self, world: AttemptWorld, body: bytes) -> None:
+        if not self._abandoned:
+            self._uplink.news(PoolNews(world.attempt), body)
+
     def _tell_soon(self, news: Union[StartedRank, EndedRank]) -> None:
         """Tell what happened to a rank, together with what happens to others in this turn of the loop."""
         if not self._untold:
@@ -193,7 +197,7 @@ class NodeAttempt:
     def _forget(self, rank: int) -> None:
         """Take back what a rank had of the node."""
         self._channels.close(self.world.attempt, rank)
-        self._slots.take_back(slot_of(self.world.attempt, rank))
+        self.slots.take_back(slot_of(self.world.attempt, rank))
 
 
 class Present:

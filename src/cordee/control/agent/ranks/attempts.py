@@ -16,7 +16,18 @@ from cordee.control.lease import LEASE_OVER
 from cordee.control.world import AttemptWorld
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.runs.plan import RunPlan
-from cordee.wire.messages import Clear, Cleared, Ranks, Signal, Stop, StopAnswer, StopAnswers, StopAt, StopRequest
+from cordee.wire.messages import (
+    Clear,
+    Cleared,
+    PoolTasks,
+    Ranks,
+    Signal,
+    Stop,
+    StopAnswer,
+    StopAnswers,
+    StopAt,
+    StopRequest,
+)
 
 _STOP_POLL_S = 0.02
 _CLEAR_POLL_S = 0.1
@@ -60,6 +71,7 @@ class Attempts:
             Ranks: self._start,
             Stop: self._stop,
             Signal: self._signal,
+            PoolTasks: self._tasks,
             StopRequest: self._ask_to_stop,
             StopAt: self._stop_at,
             Clear: self._clear,
@@ -114,6 +126,11 @@ class Attempts:
         attempt = self._of_group(order.group)
         if attempt is not None:
             attempt.signal(getattr(signal, "SIG" + order.signal))
+
+    def _tasks(self, order: PoolTasks, body: bytes) -> None:
+        attempt = self._present.attempt
+        if attempt is not None and attempt.launch is not None and order.attempt == attempt.world.attempt:
+            attempt.launch.take_tasks(order, body)
 
     def _ask_to_stop(self, order: StopRequest, body: bytes) -> None:
         self._channels.request_stop(order.attempt)

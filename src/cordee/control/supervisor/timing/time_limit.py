@@ -31,9 +31,12 @@ class SegmentLimit:
     ) -> None:
         self._segment, self._place, self._near, self._troubles = segment, place, near, troubles
         self._watching: Optional[asyncio.Future[None]] = None
+        self._until: Optional[float] = None
 
     def watch(self) -> None:
         """Begin."""
+        if self._segment.limit_s is not None:
+            self._until = monotonic() + self._segment.limit_s - self._segment.grace_s - self._place.age_s()
         self._watching = asyncio.ensure_future(self._watch())
         self._watching.add_done_callback(self._ended)
 
@@ -42,9 +45,13 @@ class SegmentLimit:
         if self._watching is not None:
             self._watching.cancel()
 
+    def left_s(self) -> Optional[float]:
+        """Return in how many seconds it is said, negative afterwards; None: the segment has no limit, or is not watched yet."""
+        return None if self._until is None else self._until - monotonic()
+
     async def _watch(self) -> None:
-        if self._segment.limit_s is not None:
-            left_s = self._segment.limit_s - self._segment.grace_s - self._place.age_s()
+        left_s = self.left_s()
+        if left_s is not None:
             await asyncio.sleep(max(0.0, left_s))
             self._near(TimeIsNear(monotonic(), f"the time limit of {self._segment.limit_s:.0f} s is near"))
 

@@ -68,7 +68,6 @@ def _not_honoured(loaded: LoadedJob) -> list[Finding]:
     """Refuse by name what this version cannot do."""
     job, findings = loaded.job, []
     refused: dict[tuple[str, ...], Any] = {
-        ("sweep",): job.sweep,
         ("steps",): job.steps,
         ("test",): job.test,
     }

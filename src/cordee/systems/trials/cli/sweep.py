@@ -1,0 +1,126 @@
+"""`cordee sweep`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cordee.core.documents.files import write_new
+from cordee.core.errors import UsageError
+from cordee.core.terminal.output import print_json
+from cordee.job.terminal.options import json_option, runs_option
+from cordee.job.terminal.run_args import found, run_argument, state_of
+from cordee.systems.trials.cli.farm import conclude
+from cordee.systems.trials.farm_life import add_trials, begin_again
+
+_MOST_SHOWN = 20
+
+
+@click.group()
+def command() -> None:
+    """Show the trials of a sweep, add some, take the best. `cordee run` runs a job that has [sweep].
+
+    \b
+    Example:
+      cordee sweep show last
+      cordee sweep add last --trials 16
+      cordee sweep best last -o best.toml
+    """
+
+
+@command.command("show")
+@run_argument
+@runs_option
+@json_option
+def show(run: str, runs: str | None, as_json: bool) -> None:
+    """Show the trials of RUN (default: the last one), the best first, and which parameter mattered.
+
+    \b
+    Example:
+      cordee sweep show last --json
+    """
+    from cordee.systems.trials.sweeps import Sweep
+
+    folder = found(run, runs)
+    sweep = Sweep(folder)
+    document = {**sweep.document(), "state": state_of(folder).state}
+    if as_json:
+        print_json(document)
+        return
+    counts = {
+        state: sum(trial["state"] == state for trial in sweep.trials)
+        for state in ("done", "failed", "running", "waiting")
+    }
+    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    click.echo(f"{len(sweep.trials)} trials: {told}; goal: {document['goal']}")
+    for name, share in sorted((document["importance"] or {}).items(), key=lambda item: -item[1]):
+        click.echo(f"  {name:<16} explains {share:5.0%} of the differences  {'#' * round(24 * share)}")
+    sign = -1.0 if sweep.part["aim"] == "max" else 1.0
+    order = sorted(sweep.trials, key=lambda trial: (trial["value"] is None, sign * (trial["value"] or 0.0)))
+    for trial in order[:_MOST_SHOWN]:
+        click.echo(_words(trial))
+    if len(order) > _MOST_SHOWN:
+        click.echo(f"... and {len(order) - _MOST_SHOWN} more; --json lists all")
+
+
+def _words(trial: dict[str, Any]) -> str:
+    values = " ".join(f"{name}={value}" for name, value in trial["parameters"].items())
+    told = f"{trial['value']:.6g}" if trial["value"] is not None else trial["state"]
+    why = f"  ({trial['text']})" if trial.get("text") else ""
+    return f"{trial['id']:>6}  {told:>12}  {values}{why}"
+
+
+@command.command("best")
+@run_argument
+@click.option(
+    "-o",
+    "output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the document there, not on standard output.",
+)
+@runs_option
+@json_option
+def best(run: str, output: Path | None, runs: str | None, as_json: bool) -> None:
+    """Print the job document of RUN with the values of its best trial in place of the sweep.
+
+    \b
+    Example:
+      cordee sweep best last -o best.toml
+    """
+    from cordee.systems.trials.sweeps import Sweep
+
+    sweep = Sweep(found(run, runs))
+    text = sweep.best_document()
+    if output is not None:
+        write_new(output, text)
+    if as_json:
+        print_json({"schema": "cordee.best/1", "run": sweep.folder.id, "best": sweep.best, "document": text})
+    elif output is None:
+        click.echo(text, nl=False)
+
+
+@command.command("add")
+@run_argument
+@click.option("--trials", type=click.IntRange(1), required=True, metavar="N", help="How many more.")
+@click.option("--detach", is_flag=True, help="Return at once.")
+@runs_option
+@json_option
+def add(run: str, trials: int, detach: bool, runs: str | None, as_json: bool) -> None:
+    """Add trials to RUN (default: the last one), which may have ended: its sampler goes on where it stopped.
+
+    \b
+    Example:
+      cordee sweep add last --trials 16
+    """
+    from cordee.systems.trials.sweeps import Sweep
+
+    folder = found(run, runs)
+    sweep = Sweep(folder)
+    if sweep.part["sweep"].get("trials") is None:
+        raise UsageError("a grid has all its trials already", given=folder.id, next="make another run with more values")
+    add_trials(folder, sweep, trials)
+    begin_again(folder)
+    conclude(folder, detach=detach, as_json=as_json)

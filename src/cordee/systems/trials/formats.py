@@ -1,0 +1,226 @@
+"""Files of tasks: one command a line, and what META, GLOST, disBatch, GNU parallel and job arrays of Slurm have, as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cordee.core.errors import DocumentError
+from cordee.core.units import parse_duration, parse_size
+from cordee.machine.foreign_files import read_regular
+from cordee.machine.slots import SlotRequest
+from cordee.systems.trials.node.task_list import FarmTask
+
+MOST_TASKS = 1_000_000
+_MOST_BYTES = 128 << 20
+_OWN = "#cordee"
+_KEYS = "cores=2, gpus=0.5, memory=4GB, time=10min"
+_READS: dict[str, Callable[[str], float]] = {
+    "cores": int,
+    "gpus": float,
+    "memory": parse_size,
+    "time": parse_duration,
+}
+_DISBATCH = "#DISBATCH"
+_ARRAY = re.compile(r"^#SBATCH\s+(?:--array[=\s]|-a\s*)(\S+)", re.MULTILINE)
+_PART = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?$")
+ARRAY_SCRIPT = "array.sh"
+
+
+class TaskDefaults(NamedTuple):
+    """What a task asks for where its line says nothing."""
+
+    asks: SlotRequest = SlotRequest()
+    time_s: float | None = None
+
+
+class _Line(NamedTuple):
+    number: int
+    text: str
+    asks: TaskDefaults
+
+
+def read_file(path: Path, kind: str, defaults: TaskDefaults) -> list[FarmTask]:
+    """Return the tasks of a file.
+
+    Args:
+        kind: one of `cordee.job.trials.FORMATS`, or `auto`.
+        defaults: for what lines do not say.
+
+    Raises:
+        DocumentError: it cannot be read, holds no task, or something that is not understood; says where.
+    """
+    try:
+        text = read_regular(path, None, _MOST_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise DocumentError(
+            f"the file of tasks cannot be read: {why}",
+            given=str(path),
+            allowed="a text file with one task a line",
+            next="correct the path",
+        ) from error
+    kind = _kind_of(text) if kind == "auto" else kind
+    lines = list(_READERS[kind](path, text, defaults))
+    if not lines:
+        raise DocumentError("the file holds no task", file=str(path), allowed="one command a line", next="write one")
+    if len(lines) > MOST_TASKS:
+        raise DocumentError(
+            "the file holds too many tasks",
+            file=str(path),
+            given=len(lines),
+            allowed=f"at most {MOST_TASKS}",
+            next="cut it into several",
+        )
+    return [
+        FarmTask(index, {"line": line.text}, line.asks.asks, line.asks.time_s, line.number)
+        for index, line in enumerate(lines)
+    ]
+
+
+def _kind_of(text: str) -> str:
+    if _DISBATCH in text:
+        return "disbatch"
+    if text.startswith("#!") and _ARRAY.search(text):
+        return "array"
+    return "lines"
+
+
+def _plain(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
+    """One command a line; empty lines and comments are none, `#cordee` lines say what those behind them ask for."""
+    now = defaults
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.split(maxsplit=1)[:1] == [_OWN]:
+            now = _asks(path, number, stripped[len(_OWN) :], defaults)
+        elif stripped and not stripped.startswith("#"):
+            yield _Line(number, stripped, now)
+
+
+def _asks(path: Path, number: int, words: str, defaults: TaskDefaults) -> TaskDefaults:
+    """Return what a `#cordee` line says; what it does not name is as the job document says."""
+    found: dict[str, float] = {}
+    for word in words.split():
+        key, equals, value = word.partition("=")
+        try:
+            if not equals or key not in _READS:
+                raise ValueError(f"{word!r} is not understood")
+            found[key] = _READS[key](value)
+            if found[key] < 0 or (key in ("cores", "time") and not found[key]):
+                raise ValueError(f"{word!r} is too little")
+        except ValueError as error:
+            raise DocumentError(
+                str(error), file=str(path), line=number, given=word, allowed=_KEYS, next="correct the line"
+            ) from None
+    asks = SlotRequest(
+        int(found.get("cores", defaults.asks.cores)),
+        found.get("gpus", defaults.asks.gpus),
+        int(found.get("memory", defaults.asks.memory_bytes)),
+    )
+    return TaskDefaults(asks, found.get("time", defaults.time_s))
+
+
+def _meta(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
+    """META's `table.dat`: a case a line; where each begins with its own number, that is no part of the command."""
+    lines = list(_plain(path, text, defaults))
+    words = [line.text.split(maxsplit=1) for line in lines]
+    numbered = bool(words) and all(len(two) == 2 and two[0].isdigit() for two in words)
+    numbered = numbered and len({two[0] for two in words}) == len(words)
+    for line, two in zip(lines, words, strict=True):
+        yield line._replace(text=f"export ID={int(two[0])}; {two[1]}") if numbered else line
+
+
+def _disbatch(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
+    """disBatch's file: PREFIX, SUFFIX and REPEAT are honoured; barriers are refused, as tasks here wait for nobody."""
+    prefix = suffix = ""
+    now, index = defaults, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.split(maxsplit=1)[:1] == [_OWN]:
+            now = _asks(path, number, stripped[len(_OWN) :], defaults)
+        elif stripped.startswith(_DISBATCH):
+            word, _, rest = stripped[len(_DISBATCH) :].strip().partition(" ")
+            if word == "PREFIX":
+                prefix = rest
+            elif word == "SUFFIX":
+                suffix = rest
+            elif word == "REPEAT":
+                for repeat, command in _repeated(path, number, rest):
+                    index += 1
+                    yield _Line(
+                        number,
+                        f"export DISBATCH_TASKID={index - 1} DISBATCH_REPEAT_INDEX={repeat}; {prefix}{command}{suffix}",
+                        now,
+                    )
+            else:
+                raise DocumentError(
+                    f"{_DISBATCH} {word} cannot be honoured",
+                    file=str(path),
+                    line=number,
+                    given=stripped,
+                    allowed="PREFIX, SUFFIX, REPEAT",
+                    next="run what stands before and behind a barrier as two farms",
+                )
+        elif stripped and not stripped.startswith("#"):
+            index += 1
+            yield _Line(number, f"export DISBATCH_TASKID={index - 1}; {prefix}{stripped}{suffix}", now)
+
+
+def _repeated(path: Path, number: int, words: str) -> Iterator[tuple[int, str]]:
+    found = re.fullmatch(r"(\d+)((?:\s+(?:start|step)\s+-?\d+)*)(?:\s+(.*))?", words.strip())
+    if found is None:
+        raise DocumentError(
+            "REPEAT is not understood",
+            file=str(path),
+            line=number,
+            given=words,
+            allowed="REPEAT COUNT [start N] [step N] [COMMAND]",
+            next="correct the line",
+        )
+    options = dict(re.findall(r"(start|step)\s+(-?\d+)", found[2]))
+    start, step = int(options.get("start", 0)), int(options.get("step", 1))
+    for count in range(min(int(found[1]), MOST_TASKS + 1)):
+        yield start + count * step, found[3] or ""
+
+
+def _array(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
+    """A batch script with `#SBATCH --array`: it runs once for each index, which it finds as Slurm would have told it."""
+    found = _ARRAY.search(text)
+    if found is None:
+        raise DocumentError(
+            "the script has no #SBATCH --array",
+            file=str(path),
+            allowed="#SBATCH --array=0-99",
+            next="add it, or choose another format",
+        )
+    number = text[: found.start()].count("\n") + 1
+    indices = _indices(path, number, found[1])
+    facts = {"COUNT": len(indices), "MIN": min(indices), "MAX": max(indices)}
+    names = " ".join(f"SLURM_ARRAY_TASK_{name}={value}" for name, value in facts.items())
+    for index in indices:
+        words = f"export {names} SLURM_ARRAY_TASK_ID={index}"
+        yield _Line(number, f'{words}; exec bash "$CORDEE_RUN_DIR/tasks/{ARRAY_SCRIPT}"', defaults)
+
+
+def _indices(path: Path, number: int, given: str) -> list[int]:
+    """Return the indices of `0-9:2,20%4`; how many may run at once is for slots to say."""
+    indices: list[int] = []
+    for part in given.partition("%")[0].split(","):
+        found = _PART.match(part)
+        first, last, step = (int(found[1]), int(found[2] or found[1]), int(found[3] or 1)) if found else (1, 0, 1)
+        if first > last or step < 1 or (last - first) // step > MOST_TASKS:
+            raise DocumentError(
+                "the indices of the array are not understood",
+                file=str(path),
+                line=number,
+                given=given,
+                allowed="0-99, 0-99:2, 1,4,9, 0-99%8",
+                next="correct them",
+            )
+        indices += range(first, last + 1, step)
+    return list(dict.fromkeys(indices))
+
+
+_READERS = {"lines": _plain, "glost": _plain, "parallel": _plain, "meta": _meta, "disbatch": _disbatch, "array": _array}

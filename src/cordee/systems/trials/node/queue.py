@@ -1,0 +1,152 @@
+"""Which task goes to which node next. Pure: no clock, no files."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Deque, Iterable, Mapping, NamedTuple, Optional
+
+from cordee.machine.slots import SlotRequest
+from cordee.systems.trials.node.task_list import FarmTask
+
+# A node gets tasks in advance for as long, so that it is not idle while news travels.
+_AHEAD_S = 0.4
+_MOST_AHEAD = 256
+# Only so many of those that wait are looked at for what fits into a gap.
+_LOOK_AHEAD = 256
+
+
+class NodeRoom(NamedTuple):
+    """What a node has for tasks: cores, GPUs, bytes of memory."""
+
+    cores: int
+    gpus: int
+    memory_bytes: int
+
+    def holds(self, asks: SlotRequest) -> bool:
+        """Return whether it would have room for a task if it were empty."""
+        return asks.cores <= self.cores and asks.devices <= self.gpus and asks.memory_bytes <= self.memory_bytes
+
+
+class _NodeLoad:
+    """What a node was given and has not ended."""
+
+    def __init__(self, room: NodeRoom) -> None:
+        self.room = room
+        self.tasks: dict[int, FarmTask] = {}
+        self.cores, self.gpus, self.memory = 0, 0.0, 0
+        self.mean_s: Optional[float] = None
+
+    def add(self, task: FarmTask, sign: int) -> None:
+        self.cores += sign * task.asks.cores
+        self.gpus += sign * task.asks.gpus
+        self.memory += sign * task.asks.memory_bytes
+
+    def takes(self, asks: SlotRequest) -> bool:
+        """Return whether it has room now, or will have had it before the next news of it can be answered."""
+        ahead = 0.0
+        if self.mean_s is not None:
+            ahead = min(_MOST_AHEAD, _AHEAD_S / max(self.mean_s, 1e-3))
+        room = self.room
+        return (
+            self.cores + asks.cores <= room.cores * (1 + ahead)
+            and self.gpus + asks.gpus <= room.gpus * (1 + ahead) + 1e-6
+            and self.memory + asks.memory_bytes <= room.memory_bytes * (1 + ahead)
+        )
+
+
+class TaskQueue:
+    """The tasks that wait, and what each node has of them.
+
+    Args:
+        longest_first: whether those with the longest time go first, in place of the order in which they are given.
+    """
+
+    def __init__(self, longest_first: bool = False) -> None:
+        self._longest_first = longest_first
+        self._waiting: Deque[FarmTask] = deque()
+        self._nodes: dict[str, _NodeLoad] = {}
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return len(self._waiting)
+
+    def add(self, tasks: Iterable[FarmTask], first: bool = False) -> None:
+        """Take tasks that wait; `first`: before all others."""
+        if first:
+            self._waiting.extendleft(reversed(list(tasks)))
+        else:
+            self._waiting.extend(tasks)
+        if self._longest_first:
+            self._waiting = deque(sorted(self._waiting, key=lambda task: -(task.time_s or 0.0)))
+
+    def node(self, name: str, room: NodeRoom) -> None:
+        """A node is ready for tasks."""
+        self._nodes[name] = _NodeLoad(room)
+
+    def forget_nodes(self) -> list[FarmTask]:
+        """No node is ready any more; returns what they had."""
+        lost = [task for load in self._nodes.values() for task in load.tasks.values()]
+        self._nodes.clear()
+        return lost
+
+    @property
+    def nodes(self) -> list[str]:
+        """The names of the nodes that are ready."""
+        return list(self._nodes)
+
+    @property
+    def out(self) -> int:
+        """How many tasks nodes have."""
+        return sum(len(load.tasks) for load in self._nodes.values())
+
+    def ended(self, node: str, task: int, seconds: float) -> Optional[FarmTask]:
+        """A task has ended after so long; returns it, None where the node does not have it."""
+        load = self._nodes.get(node)
+        found = load.tasks.pop(task, None) if load is not None else None
+        if load is not None and found is not None:
+            load.add(found, -1)
+            load.mean_s = seconds if load.mean_s is None else 0.9 * load.mean_s + 0.1 * seconds
+        return found
+
+    def give(self, left_s: Optional[float]) -> Mapping[str, list[FarmTask]]:
+        """Return what each node is to have now, the least loaded first; tasks that could not end in `left_s` stay."""
+        given: dict[str, list[FarmTask]] = {}
+        kept: list[FarmTask] = []
+        by_load = sorted(self._nodes.items(), key=lambda item: item[1].cores / max(1, item[1].room.cores))
+        while self._waiting and len(kept) < _LOOK_AHEAD:
+            task = self._waiting.popleft()
+            late = left_s is not None and task.time_s is not None and task.time_s > left_s
+            place = (
+                None
+                if late
+                else next(
+                    (name for name, load in by_load if load.room.holds(task.asks) and load.takes(task.asks)), None
+                )
+            )
+            if place is None:
+                kept.append(task)
+                if not late and all(load.cores >= load.room.cores for _, load in by_load):
+                    break
+                continue
+            load = self._nodes[place]
+            load.tasks[task.id] = task
+            load.add(task, 1)
+            given.setdefault(place, []).append(task)
+            by_load = [*by_load[1:], by_load[0]] if by_load and by_load[0][0] == place else by_load
+        self._waiting.extendleft(reversed(kept))
+        return given
+
+    def fits_nowhere(self) -> list[FarmTask]:
+        """Take out, and return, those that no node of these could ever run."""
+        rooms = [load.room for load in self._nodes.values()]
+        never = [task for task in self._waiting if not any(room.holds(task.asks) for room in rooms)]
+        if never:
+            gone = {task.id for task in never}
+            self._waiting = deque(task for task in self._waiting if task.id not in gone)
+        return never
+
+    def too_late(self, left_s: Optional[float]) -> bool:
+        """Return whether there are tasks that wait, and none of them could end in `left_s`."""
+        if left_s is None or not self._waiting:
+            return False
+        return all(task.time_s is not None and task.time_s > left_s for task in self._waiting)

@@ -1,0 +1,93 @@
+"""The list of a run's tasks: JSON lines in the run's folder, written once when the run is made; tasks that are added later have files of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Iterable, Mapping, NamedTuple, Optional
+
+from cordee.core.errors import RunFolderError
+from cordee.machine.foreign_files import read_regular
+from cordee.machine.slots import SlotRequest
+
+SCHEMA = "cordee.tasks/1"
+FOLDER = "tasks"
+JOURNAL = "journal"
+FIRST = "tasks-0.jsonl"
+MOST_BYTES = 256 << 20
+
+
+class FarmTask(NamedTuple):
+    """One task.
+
+    Attributes:
+        id: its number, from 0.
+        values: what `{name}` in the job's command stands for.
+        asks: what it needs of a node.
+        time_s: how long it may take; None: as long as it wants.
+        line: of the file that it was read from; 0: of none.
+    """
+
+    id: int
+    values: Mapping[str, str]
+    asks: SlotRequest = SlotRequest()
+    time_s: Optional[float] = None
+    line: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """Return it as it is written."""
+        document: dict[str, Any] = {"id": self.id, "values": dict(self.values), "cores": self.asks.cores}
+        more = {
+            "gpus": self.asks.gpus,
+            "memory_bytes": self.asks.memory_bytes,
+            "time_s": self.time_s,
+            "line": self.line,
+        }
+        document.update({name: value for name, value in more.items() if value})
+        return document
+
+
+def task_of(document: Mapping[str, Any]) -> FarmTask:
+    """Return the task of a document.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        asks = SlotRequest(int(document["cores"]), float(document.get("gpus", 0)), int(document.get("memory_bytes", 0)))
+        time_s = document.get("time_s")
+        values = {str(name): str(value) for name, value in document["values"].items()}
+        return FarmTask(
+            int(document["id"]), values, asks, None if time_s is None else float(time_s), int(document.get("line", 0))
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"is no task: {error!r}") from None
+
+
+def lines_of(tasks: Iterable[FarmTask]) -> str:
+    """Return the text of a file of tasks."""
+    head = json.dumps({"schema": SCHEMA})
+    return "\n".join([head, *(json.dumps(task.document(), separators=(",", ":")) for task in tasks)]) + "\n"
+
+
+def read_tasks(root: Path, names: Optional[Iterable[str]] = None) -> list[FarmTask]:
+    """Return the tasks of a run by their numbers.
+
+    Args:
+        root: the run's folder.
+        names: of the files to read; None: all.
+
+    Raises:
+        RunFolderError: a file is not there, or is no list of tasks.
+    """
+    folder = root / FOLDER
+    found: list[FarmTask] = []
+    for name in sorted(path.name for path in folder.glob("tasks-*.jsonl")) if names is None else names:
+        try:
+            lines = read_regular(folder / name, root, MOST_BYTES).splitlines()
+            if not lines or json.loads(lines[0]).get("schema") != SCHEMA:
+                raise ValueError(f"is no list of tasks of the kind {SCHEMA}")
+            found += [task_of(json.loads(line)) for line in lines[1:]]
+        except (OSError, ValueError, AttributeError) as error:
+            raise RunFolderError(f"the tasks of this run cannot be read: {error}", given=str(folder / name)) from error
+    return sorted(found, key=lambda task: task.id)

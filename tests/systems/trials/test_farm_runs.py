@@ -1,0 +1,154 @@
+"""Farms as they run: real supervisors, agents and tasks, ended by nobody or by SIGKILL."""
+
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cordee.core.errors import DocumentError
+from cordee.machine.inventory import read_slots
+from cordee.machine.slots import SlotAllocator
+from cordee.runs.journal import read_journal
+from cordee.systems.trials.farm_life import add_tasks, begin_again, leave_tasks
+from cordee.systems.trials.shown import Farm
+from cordee.testing.runs.real_run import LocalRun
+
+# Writes when it begins and ends; of two at once of one task the second says so.
+_TRACED = (
+    "flock -n {folder}/lock-$CORDEE_TASK_ID sh -c 'echo $CORDEE_TASK_ID begin >> {folder}/trace; sleep {seconds}; "
+    "echo $CORDEE_TASK_ID end >> {folder}/trace' || echo $CORDEE_TASK_ID twice >> {folder}/trace"
+)
+_QUICK = {"timeouts__lost": 4.0, "timeouts__heartbeat": 0.2}
+
+
+def farm_of(folder: Path, lines: list[str], **flags: object) -> LocalRun:
+    job = folder / "job"
+    job.mkdir()
+    (job / "cordee.toml").write_text('name = "farm"\nrun = ["sh", "-c", "{line}"]\n[farm]\nfile = "tasks.txt"\n')
+    (job / "tasks.txt").write_text("\n".join(lines) + "\n")
+    return LocalRun(job, folder / "runs", reported=False, **{**_QUICK, **flags})
+
+
+def ends_of(run: LocalRun) -> list[list[object]]:
+    events = read_journal(run.folder.root / "tasks" / "journal")
+    return [row for event in events if event["event"] == "tasks_ended" for row in event["ended"]]
+
+
+def test_each_line_is_run_once_and_what_became_of_it_is_known(tmp_path: Path) -> None:
+    lines = [f"echo out-{number}; echo err >&2" for number in range(6)] + ["exit 3", "kill -9 $$", "no-such-command"]
+    with farm_of(tmp_path, lines) as run:
+        state = run.wait_end()
+        farm = Farm(run.folder.root)
+        assert farm.document("x") == {
+            "schema": "cordee.farm/1",
+            "run": "x",
+            "tasks": 9,
+            "done": 6,
+            "failed": 3,
+            "running": 0,
+            "seconds": farm.seconds,
+        }
+        assert [(row["id"], row["code"], row["signal"]) for row in farm.rows("failed")] == [
+            (6, 3, None),
+            (7, None, "SIGKILL"),
+            (8, 127, None),
+        ]
+        assert (state.state, state.exit_code, state.text) == ("failed", 1, "3 of 9 tasks failed")
+        assert sorted(run.output(rank=4).splitlines()) == [b"err", b"out-4"]
+
+
+def test_tasks_have_cores_of_their_own_and_no_more_run_than_there_are(tmp_path: Path) -> None:
+    ask = "python3 -c \"import os; print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'], 'RANK' in os.environ)\""
+    traced = _TRACED.format(folder=tmp_path, seconds=0.2)
+    with farm_of(tmp_path, [ask, *[traced] * 6]) as run:
+        assert run.wait_end().state == "finished"
+        cores = len({tuple(row) for row in [json.loads(run.output(rank=0).split(b"] ")[0] + b"]")]})
+        assert cores == 1
+        assert run.output(rank=0).endswith(b" 1 False\n")
+        most = running = 0
+        for line in (tmp_path / "trace").read_text().splitlines():
+            running += 1 if line.endswith("begin") else -1
+            most = max(most, running)
+        assert 1 <= most <= len(os.sched_getaffinity(0))
+
+
+def test_a_task_is_tried_again_and_ended_when_its_time_is_over(tmp_path: Path) -> None:
+    lines = [f"test -e {tmp_path}/there || {{ touch {tmp_path}/there; exit 1; }}", "#cordee time=1s", "sleep 60"]
+    with farm_of(tmp_path, lines, farm__retries=1) as run:
+        run.wait_end()
+        first, second = Farm(run.folder.root).rows()
+        assert (first["state"], first["tries"]) == ("done", 2)
+        assert (second["state"], second["tries"], second["reason"]) == ("failed", 2, "deadline")
+        assert 1 <= second["seconds"] < 5
+
+
+@pytest.mark.parametrize("victim", ["agent local-0", "supervisor"])
+def test_what_ended_before_a_kill_stays_ended_and_what_ran_runs_again_alone(tmp_path: Path, victim: str) -> None:
+    count = 16
+    with farm_of(tmp_path, [_TRACED.format(folder=tmp_path, seconds=0.4)] * count) as run:
+        deadline = time.monotonic() + 30
+        while len(ends_of(run)) < 4 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        run.kill(victim)
+        before = {row[0]: row[1] for row in ends_of(run)}
+        assert len(before) >= 4
+        assert run.wait_end(90).state == "finished"
+        done = [row for row in ends_of(run) if row[2] == "done"]
+        assert sorted(row[0] for row in done) == list(range(count))
+        trace = (tmp_path / "trace").read_text().splitlines()
+        assert not [line for line in trace if line.endswith("twice")]
+        begun = Counter(line.split()[0] for line in trace if line.endswith("begin"))
+        assert {task: begun[str(task)] for task in before} == dict.fromkeys(before, 1)
+        assert max(row[1] for row in done) >= 2
+        assert run.processes() == []
+
+
+def test_failed_tasks_are_run_again_and_others_are_added_to_a_farm_that_has_ended(tmp_path: Path) -> None:
+    with farm_of(tmp_path, ["true", f"test -e {tmp_path}/there"]) as run:
+        assert run.wait_end().state == "failed"
+        (tmp_path / "there").touch()
+        (tmp_path / "more.txt").write_text("true\ntrue\n")
+        assert add_tasks(run.folder, tmp_path / "more.txt") == 2
+        leave_tasks(run.folder, "tasks_retried", tasks=[1])
+        begin_again(run.folder)
+        assert run.wait_end().state == "finished"
+        assert [(row["id"], row["state"], row["tries"]) for row in Farm(run.folder.root).rows()] == [
+            (0, "done", 1),
+            (1, "done", 2),
+            (2, "done", 1),
+            (3, "done", 1),
+        ]
+
+
+def test_a_task_that_could_not_end_in_time_is_not_started_and_the_job_does_not_wait_for_its_limit(
+    tmp_path: Path,
+) -> None:
+    cores = len(SlotAllocator(read_slots).has.cores)
+    lines = [f"#cordee cores={cores}", "sleep 3", f"#cordee cores={cores} time=13s", "true"]
+    with farm_of(tmp_path, lines, need__time="17s", checkpoint__grace="2s") as run:
+        state = run.wait_end()
+        assert (state.state, state.reason) == ("failed", "time_limit")
+        assert state.text == "of the tasks that are left, 1, none could end in the time that the job has left"
+        assert [(row["state"], row["tries"]) for row in Farm(run.folder.root).rows()] == [("done", 1), ("waiting", 0)]
+
+
+def test_a_task_longer_than_any_job_of_the_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="asks for more time than a job of this run has") as error:
+        farm_of(tmp_path, ["true", "#cordee time=30s", "true"], need__time="12s", checkpoint__grace="2s")
+    assert (error.value.given, error.value.allowed) == ("30 s", "at most 10 s")
+
+
+def test_a_farm_without_its_line_or_its_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="holds no task"):
+        farm_of(tmp_path, ["# nothing"])
+    (tmp_path / "job" / "cordee.toml").write_text('name = "farm"\nrun = "true"\n[farm]\nfile = "gone.txt"\n')
+    with pytest.raises(DocumentError) as refused:
+        LocalRun(tmp_path / "job", tmp_path / "runs")
+    texts = [finding.text for finding in refused.value.findings]
+    assert texts == [
+        "the file of tasks cannot be read: No such file or directory",
+        "every task would run the same command: run has no {line}",
+    ]
