@@ -9,6 +9,7 @@ from cordee.core.errors import SubmitError
 from cordee.core.parts import load
 from cordee.job.submit._base import Standing, Submitter
 from cordee.machine.foreign_files import read_json
+from cordee.runs.children import GRAPH
 from cordee.runs.folder import RunFolder
 
 __all__ = ["Standing", "Submitter", "plan_of", "step_of", "submitter", "submitter_of"]
@@ -20,7 +21,12 @@ def submitter_of(folder: RunFolder) -> Submitter:
     Raises:
         SubmitError: its plan cannot be read, or this version has no such back end.
     """
-    return submitter(plan_of(folder)["backend"])
+    own = submitter(plan_of(folder)["backend"])
+    if not (folder.root / GRAPH).is_file():
+        return own
+    from cordee.job.submit.parent import ParentSubmitter
+
+    return ParentSubmitter(own)
 
 
 def plan_of(folder: RunFolder) -> dict[str, Any]:

@@ -69,8 +69,6 @@ def _not_honoured(loaded: LoadedJob) -> list[Finding]:
     job, findings = loaded.job, []
     refused: dict[tuple[str, ...], Any] = {
         ("sweep",): job.sweep,
-        ("steps",): job.steps,
-        ("test",): job.test,
     }
     for keys, value in refused.items():
         if value:
