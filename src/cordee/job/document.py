@@ -326,8 +326,6 @@ class Test(Document):
     """How many steps the job itself takes; without it, the total that the test tells."""
     judge: Literal["refuse", "warn", "off"] = "refuse"
     """What happens where the job asks for less than the test needed: it is refused, it is told, or nothing is looked at."""
-    ahead: bool = False
-    """Whether test and job are queued at once, the job to wait for the test: it keeps its place in the queue."""
 
 
 class StepDocument(Document):

@@ -51,18 +51,16 @@ class Graph(NamedTuple):
         children: in an order in which each comes after those that it needs.
         main: whether the parent itself is started when all children are done.
         part: the `GraphPart` that judges them, as `module:object`; empty: nothing is judged.
-        ahead: whether all were handed to the scheduler at once, each to wait for those before it.
     """
 
     children: tuple[Child, ...]
     main: bool = False
     part: str = ""
-    ahead: bool = False
 
     def document(self) -> dict[str, Any]:
         """Return it as graph.json has it."""
         children = [{**child._asdict(), "after": list(child.after)} for child in self.children]
-        return {"schema": SCHEMA, "children": children, "main": self.main, "part": self.part, "ahead": self.ahead}
+        return {"schema": SCHEMA, "children": children, "main": self.main, "part": self.part}
 
 
 class ChildEnd(NamedTuple):
@@ -94,8 +92,12 @@ class GraphPart:
         """
         return None
 
-    def starting(self, folder: RunFolder) -> None:
-        """A run, a child or the parent itself, is about to be handed to its place."""
+    def starting(self, child: Child, entries: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """A child is about to be handed to its place; return what is to be kept of that, as its `outcome` until it ends."""
+        return {}
+
+    def main_starts(self) -> None:
+        """The parent itself is about to be handed to its place."""
 
 
 def read_graph(parent: RunFolder) -> Optional[Graph]:
@@ -110,7 +112,7 @@ def read_graph(parent: RunFolder) -> Optional[Graph]:
         children = tuple(
             Child(each["name"], each["run"], tuple(each["after"]), each["about"]) for each in document["children"]
         )
-        return Graph(children, document["main"], document["part"], document["ahead"])
+        return Graph(children, document["main"], document["part"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -241,9 +243,10 @@ def advance(parent: RunFolder, journal: JournalWriter, place: Placing) -> list[s
                 journal.append("child_ended", child=ready.name, **{**before._asdict(), "findings": None})
                 continue
             folder = child_folder(parent, ready)
-            part.starting(folder)
+            known = part.starting(ready, entries)
             _again_where_it_has_ended(folder)
-            journal.append("child_placed", child=ready.name, run=ready.run, job=place(folder), main=graph.main)
+            about = {"child": ready.name, "run": ready.run, "main": graph.main, "outcome": dict(known)}
+            journal.append("child_placed", job=place(folder), **about)
             started.append(ready.name)
         if not state.ended:
             started += _conclude(parent, graph, state, entries, journal, part, place)
@@ -281,8 +284,8 @@ def _conclude(
         text += "; the job was not submitted" if graph.main else ""
         journal.append("ended", state="failed", exit_code=1, reason=bad[0]["reason"] or "child", text=text)
     elif graph.main:
-        if not graph.ahead and state.job is None:
-            part.starting(parent)
+        if state.job is None:
+            part.main_starts()
             place(parent)
             return [parent.id]
     else:

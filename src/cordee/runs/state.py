@@ -471,6 +471,7 @@ def _finding(state: RunState, event: dict[str, Any], at: float) -> None:
 def _child_placed(state: RunState, event: dict[str, Any], at: float) -> None:
     state.children = [entry for entry in state.children if entry["name"] != event["child"]]
     state.children.append({"name": event["child"], "run": event["run"], "state": "placed", "job": event.get("job")})
+    state.children[-1]["outcome"] = event.get("outcome") or {}
     if not event.get("main") and not state.ended:
         state.state = "running"
         state.started_at = at if state.started_at is None else state.started_at

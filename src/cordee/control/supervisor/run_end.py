@@ -78,9 +78,7 @@ class Ending:
             OwnershipError: a newer supervisor leads the run.
         """
         ended = await self._end_segment(over, segment, server, group) if isinstance(over, SegmentOver) else over
-        if ended is not None:
-            await self._end_run(ended, server, group)
-        return ended
+        return await self._end_run(ended, server, group) if ended is not None else None
 
     async def refuse_if_followed(self) -> None:
         """Look whose the run is: whoever follows has read a journal that has no end, and goes on from there.
@@ -114,7 +112,7 @@ class Ending:
         self._journal.append("continued", **going)
         return None
 
-    async def _end_run(self, ended: Ended, server: Server, group: str) -> None:
+    async def _end_run(self, ended: Ended, server: Server, group: str) -> Ended:
         await self._decide(ended)
         await self._release_nodes(group)
         ended = await self._tell_parent(ended)
@@ -126,6 +124,7 @@ class Ending:
         server.close()
         await self._write_the_rest()
         await remarks.close(self._sealer, self._folder, GIVE_BACK_S if self._place.chains else None)
+        return ended
 
     async def _tell_parent(self, ended: Ended) -> Ended:
         """Have what comes after this run start, where it is one of several, and return how it has ended in their eyes."""

@@ -60,11 +60,8 @@ def cancel(folder: RunFolder, *, now: bool, wait_s: float) -> RunState:
             raise
         place.cancel(folder)
         return _end(folder, "all its processes were killed: the disk did not take the wish to end it")
-    below = open_children(folder)
-    for child in below:
+    for child in open_children(folder):
         cancel(child, now=now, wait_s=wait_s)
-    if below:
-        return _end(folder, "cancelled with what ran of it")
     standing = place.standing(folder, age_s=0.0)
     if standing.state == "waiting":
         place.cancel(folder)

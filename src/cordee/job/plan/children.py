@@ -19,6 +19,7 @@ class ChildJob(NamedTuple):
         loaded: the job, with all that it does not share with the one above.
         after: the names of those that must be done before.
         about: what the system wants to know of it later.
+        unsaid: rules of findings that do not hold for it.
         planned: returns its plan as it is to be, and findings; None: as it was made.
         made: called with its folder, which has just been written, and its plan; None: nothing is to be added.
     """
@@ -27,6 +28,7 @@ class ChildJob(NamedTuple):
     loaded: LoadedJob
     after: tuple[str, ...] = ()
     about: Mapping[str, Any] = {}
+    unsaid: tuple[str, ...] = ()
     planned: Callable[[Plan], tuple[Plan, list[Finding]]] | None = None
     made: Callable[[RunFolder, Plan], None] | None = None
 
@@ -38,12 +40,10 @@ class ChildJobs(NamedTuple):
         jobs: each behind those that it comes after.
         main: whether the job itself starts when they are done; else they are all there is.
         part: the `GraphPart` (`cordee.runs.children`) that judges them, as `module:object`.
-        ahead: whether the scheduler is given all at once, each to wait for those before it.
         findings: what is to be said of them; an error stops the job.
     """
 
     jobs: tuple[ChildJob, ...]
     main: bool = False
     part: str = ""
-    ahead: bool = False
     findings: tuple[Finding, ...] = ()

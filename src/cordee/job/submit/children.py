@@ -106,7 +106,8 @@ def merged_findings(own: Sequence[Finding], children: PreparedChildren) -> list[
     said = {(finding.rule, finding.text) for finding in found}
     for child in children.children:
         for finding in child.findings:
-            if (finding.rule, finding.text) not in said:
+            unsaid = finding.severity != "error" and finding.rule in child.job.unsaid
+            if not unsaid and (finding.rule, finding.text) not in said:
                 said.add((finding.rule, finding.text))
                 found.append(replace(finding, text=f"{child.job.name}: {finding.text}"))
     order = {"error": 0, "warn": 1, "info": 2}
@@ -149,4 +150,4 @@ def create_children(parent: RunFolder, prepared: PreparedChildren, code_digest: 
             raise journal.last_error
         entries.append(Child(child.job.name, plan.run, child.job.after, dict(child.job.about)))
     jobs = prepared.jobs
-    write_graph(parent, Graph(tuple(entries), jobs.main, jobs.part, jobs.ahead))
+    write_graph(parent, Graph(tuple(entries), jobs.main, jobs.part))

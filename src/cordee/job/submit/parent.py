@@ -13,6 +13,7 @@ from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import RunState, replay
 
 _DONE = ("finished", "skipped")
+_COMES_BACK_S = 60.0
 
 
 class ParentSubmitter(Submitter):
@@ -72,21 +73,22 @@ class ParentSubmitter(Submitter):
             standing = submitter(plan_of(below)["backend"]).standing(below, age_s=age_s)
             found.append(standing)
             if standing.state == "gone":
-                self._gone(folder, below)
+                self._gone(folder, below, standing)
         return found
 
     @staticmethod
-    def _gone(parent: RunFolder, below: RunFolder) -> None:
-        """Tell the graph of a child that ended while nobody could: it was killed between its end and that word."""
+    def _gone(parent: RunFolder, below: RunFolder, standing: Standing) -> None:
+        """Tell the graph of a child that is over and could not say so: it was killed, or its job is gone."""
         own = _state(below)
-        state, text = (own.state, own.text) if own.ended else ("failed", "nothing runs it any more")
         if not own.ended:
-            if own.job is not None:
-                return  # what the scheduler says of its job ends it: see `reconcile`
-            end = {"state": state, "exit_code": 1, "reason": "gone", "text": text}
-            client_journal(below.journal).append("ended", **end)
-        end_of_it = ChildEnd(state, own.exit_code if own.ended else 1, own.reason or "gone", text)
-        child_ended(parent, below.id, 0, end_of_it, handed_over)
+            if standing.job is not None and standing.gone_s < _COMES_BACK_S:
+                return  # something inside may yet have it queued again
+            state = "cancelled" if own.cancel_requested else "failed"
+            text = "nothing runs it any more" + (f": {standing.reason}" if standing.reason else "")
+            client_journal(below.journal).append("ended", state=state, exit_code=1, reason="gone", text=text)
+            own = _state(below)
+        end = ChildEnd(own.state, own.exit_code, own.reason, own.text)
+        child_ended(parent, below.id, 0, end, handed_over)
 
     def cancel(self, folder: RunFolder) -> None:
         """Take all of it away."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from graphlib import TopologicalSorter
 from typing import Any
 
-from cordee.core.backends import abilities
 from cordee.core.findings import Finding
 from cordee.job.document import Job, Need, StepDocument
 from cordee.job.findings import JobFindings
@@ -22,6 +21,8 @@ PART = "cordee.systems.steps.node.part:StepsPart"
 TEST = "test"
 # A test that nobody gave a time is to be had soon.
 TEST_TIME_S = 1800.0
+# Of a command that is not the job's own: nobody has said how it continues, and it is short.
+_UNSAID = ("restart-from-zero",)
 
 
 def children(loaded: LoadedJob) -> ChildJobs | None:
@@ -39,13 +40,7 @@ def children(loaded: LoadedJob) -> ChildJobs | None:
     for name in order:
         found.append(_step(loaded, name, job.steps[name], first, saying))
     _outputs(loaded, saying)
-    ahead = job.test is not None and job.test.ahead
-    if ahead and not abilities(loaded.cluster.scheduler).queues:
-        text = "test.ahead has no meaning here: nothing waits in a queue"
-        file, line = loaded.place("test", "ahead")
-        saying.findings.append(Finding(text, "info", "no-meaning", file=file, line=line, next="remove test.ahead"))
-        ahead = False
-    return ChildJobs(tuple(found), not job.steps, PART, ahead, tuple(saying.findings))
+    return ChildJobs(tuple(found), not job.steps, PART, tuple(saying.findings))
 
 
 def _test(loaded: LoadedJob, saying: JobFindings) -> ChildJob:
@@ -66,7 +61,7 @@ def _test(loaded: LoadedJob, saying: JobFindings) -> ChildJob:
         changed["run"] = test.run
     child = _derived(loaded, changed, ("test",))
     if not shares:
-        return ChildJob(TEST, child, (), about)
+        return ChildJob(TEST, child, (), about, _UNSAID)
     part = DataPart(shares)
     places: dict[str, str] = {}
 
@@ -74,7 +69,7 @@ def _test(loaded: LoadedJob, saying: JobFindings) -> ChildJob:
         places.update({one.name: one.place for one in plan.step.data})
         return part.planned(plan)
 
-    return ChildJob(TEST, child, (), about, planned, lambda folder, plan: part.made(folder, plan, places))
+    return ChildJob(TEST, child, (), about, _UNSAID, planned, lambda folder, plan: part.made(folder, plan, places))
 
 
 def _parts(loaded: LoadedJob, saying: JobFindings) -> tuple[dict[str, float], dict[str, str]]:
@@ -106,7 +101,7 @@ def _step(
     child = _derived(loaded, changed, ("steps", name))
     after = (*step.after, *(first if not step.after else ()))
     about = {"kind": "step", **_identity(child, step, loaded.job.steps)}
-    return ChildJob(name, child, after, about)
+    return ChildJob(name, child, after, about, _UNSAID if step.run is not None else ())
 
 
 def _identity(child: LoadedJob, step: StepDocument, steps: Mapping[str, StepDocument]) -> dict[str, Any]:

@@ -203,7 +203,6 @@ def submit_once(
     most_s: float,
     ask_first: bool,
     after: Optional[str] = None,
-    only_after: Sequence[str] = (),
     waiting: Optional[Callable[[SlurmError], None]] = None,
 ) -> str:
     """Submit a batch script and return the job's id; a job with this comment that waits or runs is taken instead.
@@ -214,7 +213,6 @@ def submit_once(
         most_s: how long to go on while the controller is busy or down.
         ask_first: whether an earlier submission may have been accepted.
         after: a job that must have ended before this one starts, and that does not count as one of the script's own.
-        only_after: jobs that must have ended well before; it is cancelled where one has not.
         waiting: as for `patiently`.
 
     Raises:
@@ -223,8 +221,6 @@ def submit_once(
     """
     env = submission_environment(script.read_text())
     dependency = [f"--dependency=afterany:{after}"] if after else []
-    if only_after:
-        dependency += [f"--dependency=afterok:{':'.join(only_after)}", "--kill-on-invalid-dep=yes"]
     asking = ask_first
 
     def attempt() -> str:

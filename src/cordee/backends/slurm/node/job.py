@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional
 
 from cordee.backends.slurm.node.commands import (
     COMMENT_PREFIX,
@@ -163,11 +163,8 @@ class JobStart:
         return {"how": "resubmit", "job": job}
 
 
-def place(folder: RunFolder, after: Sequence[str] = ()) -> str:
+def place(folder: RunFolder) -> str:
     """Submit the batch script of a run, unless a job of it waits or runs, and return the job's id.
-
-    Args:
-        after: jobs that must have ended well before it starts; it is cancelled where one has not.
 
     Raises:
         SlurmError: refused, or the controller did not answer for ten minutes.
@@ -175,7 +172,7 @@ def place(folder: RunFolder, after: Sequence[str] = ()) -> str:
     journal = client_journal(folder.journal)
     journal.append("placing")
     comment, script = COMMENT_PREFIX + folder.id, folder.submit / SCRIPT_NAME
-    job = submit_once(script, comment, most_s=_GO_ON_S, ask_first=True, only_after=after)
+    job = submit_once(script, comment, most_s=_GO_ON_S, ask_first=True)
     journal.append("placed", job=job)
     return job
 

@@ -39,8 +39,8 @@ class StepsPart(GraphPart):
             what = f"correct outputs of the step {child.name}, or have it write below {child.about['folder']}"
             finding = Finding(text, "error", "missing-output", given=missing, next=what)
             return ChildEnd("failed", 1, "missing_output", text, findings=(finding,))
-        digest = self._digest(child, self._entries())
-        return end._replace(outcome={"digest": digest, "outputs": left})
+        known = self._entries().get(child.name, {}).get("outcome") or {}
+        return end._replace(outcome={"digest": known.get("digest"), "outputs": left})
 
     def skipped(self, child: Child, entries: Mapping[str, Mapping[str, Any]]) -> Optional[ChildEnd]:
         """Return the end of a step that an earlier run of the same job has done, as long as all that it left is there."""
@@ -55,10 +55,13 @@ class StepsPart(GraphPart):
             return ChildEnd("skipped", 0, "done_before", f"done by {run}", {**outcome, "by": run})
         return None
 
-    def starting(self, folder: RunFolder) -> None:
+    def starting(self, child: Child, entries: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Keep what a step reads as it is now: somebody may change it while it runs."""
+        return {"digest": self._digest(child, entries)} if child.about.get("kind") == "step" else {}
+
+    def main_starts(self) -> None:
         """What the test saved is no checkpoint of the job."""
-        if folder.root == self.parent.root:
-            _ignore_what_is_there(folder)
+        _ignore_what_is_there(self.parent)
 
     def _tested(self, child: Child, folder: RunFolder, end: ChildEnd) -> ChildEnd:
         if child.about.get("judge") == "off":
