@@ -215,7 +215,7 @@ def child_ended(parent: RunFolder, run: str, epoch: int, end: ChildEnd, place: P
     journal = _writer(parent, f"child-{child.name}-{epoch}")
     for finding in end.findings:
         journal.append("finding", finding=finding.document())
-    journal.append("child_ended", child=child.name, **{**end._asdict(), "findings": None})
+    _write_end(journal, child, end)
     advance(parent, journal, place)
     return end
 
@@ -240,13 +240,13 @@ def advance(parent: RunFolder, journal: JournalWriter, place: Placing) -> list[s
                 break
             before = part.skipped(ready, entries)
             if before is not None:
-                journal.append("child_ended", child=ready.name, **{**before._asdict(), "findings": None})
+                _write_end(journal, ready, before)
                 continue
             folder = child_folder(parent, ready)
             known = part.starting(ready, entries)
             _again_where_it_has_ended(folder)
-            about = {"child": ready.name, "run": ready.run, "main": graph.main, "outcome": dict(known)}
-            journal.append("child_placed", job=place(folder), **about)
+            job, kept = place(folder), dict(known)
+            journal.append("child_placed", child=ready.name, run=ready.run, job=job, main=graph.main, outcome=kept)
             started.append(ready.name)
         if not state.ended:
             started += _conclude(parent, graph, state, entries, journal, part, place)
@@ -293,6 +293,19 @@ def _conclude(
         text = f"all {len(entries)} are done" + (f", {len(entries) - done} were before" if done < len(entries) else "")
         journal.append("ended", state="finished", exit_code=0, reason="finished", text=text)
     return []
+
+
+def _write_end(journal: JournalWriter, child: Child, end: ChildEnd) -> None:
+    code, outcome = end.exit_code, dict(end.outcome)
+    journal.append(
+        "child_ended",
+        child=child.name,
+        state=end.state,
+        exit_code=code,
+        reason=end.reason,
+        text=end.text,
+        outcome=outcome,
+    )
 
 
 def _again_where_it_has_ended(folder: RunFolder) -> None:

@@ -110,13 +110,13 @@ def find_run(name: str, parent: str | Path, *more: str | Path) -> RunFolder:
             return folder
         above, _, last = name.rpartition(os.sep)
         try:
-            parent_run = _find_run(above, parent, *more) if above and os.sep not in above else None
-            graph = read_graph(parent_run) if parent_run is not None else None
+            holder = _find_run(above, parent, *more) if above and os.sep not in above else folder
+            graph = read_graph(holder)
         except RunNotFound:
             graph = None
-        for child in graph.children if graph is not None and parent_run is not None else ():
+        for child in graph.children if graph is not None else ():
             if last in (child.name, child.run):
-                return child_folder(parent_run, child)
+                return child_folder(holder, child)
         raise RunNotFound("this is no run folder", given=name, allowed="a folder with plan.json and journal/ in it")
     found = _find_run(name, parent, *more)
     check_link(found.root)

@@ -15,8 +15,6 @@ from .conftest import HEAD, NO_SCAN, Make
 
 NOT_HONOURED = [
     ("[sweep]\nlr = [1, 2]\n", "sweep", 3, ["lr"]),
-    ("[steps]\na = { run = 'x' }\n", "steps", 3, ["a"]),
-    ("[test]\nrun = 'x'\n", "test", 3, "a table"),
 ]
 
 

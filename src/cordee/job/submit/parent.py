@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cordee.core.errors import CordeeError, RunFolderError
-from cordee.job.submit import plan_of, submitter
 from cordee.job.submit._base import Standing, Submitter
+from cordee.job.submit.factory import plan_of, submitter
 from cordee.runs.children import ChildEnd, Graph, advance, child_ended, child_folder, read_graph
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
@@ -41,9 +41,9 @@ class ParentSubmitter(Submitter):
         try:
             advance(folder, client_journal(folder.journal), handed_over)
         except CordeeError as error:
-            ended = {"state": "failed", "exit_code": error.exit_code, "reason": "refused"}
             if not replay(read_journal(folder.journal), folder.id).ended:
-                client_journal(folder.journal).append("ended", text=error.text, **ended)
+                journal, code = client_journal(folder.journal), error.exit_code
+                journal.append("ended", state="failed", exit_code=code, reason="refused", text=error.text)
             raise
         placed = [entry["job"] for entry in replay(read_journal(folder.journal), folder.id).children if entry["job"]]
         return placed[0] if placed else ""

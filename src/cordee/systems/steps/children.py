@@ -50,7 +50,12 @@ def _test(loaded: LoadedJob, saying: JobFindings) -> ChildJob:
     if (loaded.job.need.time or TEST_TIME_S + 1) > TEST_TIME_S:
         given["time"] = TEST_TIME_S
     need = _over(loaded.job.need, test.need, given)
-    about: dict[str, Any] = {"kind": "test", "judge": test.judge, "steps": test.steps, "command": "run" in test.model_fields_set}
+    about: dict[str, Any] = {
+        "kind": "test",
+        "judge": test.judge,
+        "steps": test.steps,
+        "command": "run" in test.model_fields_set,
+    }
     shares, paths = _parts(loaded, saying)
     data = {
         name: one.model_copy(update={"source": paths[name]}) if name in paths else one
@@ -81,7 +86,9 @@ def _parts(loaded: LoadedJob, saying: JobFindings) -> tuple[dict[str, float], di
     named = {"": given} if isinstance(given, str) else dict(given)
     if isinstance(given, str) and not loaded.job.data:
         what = "add [data.NAME] with from, or remove test.data"
-        saying.warn("test.data", "no-meaning", "test.data has no meaning: the job names no data set", given=given, next=what)
+        saying.warn(
+            "test.data", "no-meaning", "test.data has no meaning: the job names no data set", given=given, next=what
+        )
     for name in named:
         if name and name not in loaded.job.data:
             allowed = sorted(loaded.job.data) or "none: the job has no [data]"
@@ -90,9 +97,7 @@ def _parts(loaded: LoadedJob, saying: JobFindings) -> tuple[dict[str, float], di
     return shares, {name: text for name, text in named.items() if share_of(text) is None}
 
 
-def _step(
-    loaded: LoadedJob, name: str, step: StepDocument, first: tuple[str, ...], saying: JobFindings
-) -> ChildJob:
+def _step(loaded: LoadedJob, name: str, step: StepDocument, first: tuple[str, ...], saying: JobFindings) -> ChildJob:
     given = {"gpus_per_node": step.gpus} if step.gpus is not None else {}
     need = _over(loaded.job.need, step.need, given)
     changed: dict[str, Any] = {"need": need, **({"run": step.run} if step.run else {})}
@@ -154,9 +159,7 @@ def _derived(loaded: LoadedJob, changed: Mapping[str, Any], place: tuple[str, ..
         if inner != key:
             provenance[inner] = origin
     systems = tuple(system for system in loaded.systems if system.name != "steps")
-    return dataclasses.replace(
-        loaded, job=job, values=values, provenance=provenance, systems=systems, findings=()
-    )
+    return dataclasses.replace(loaded, job=job, values=values, provenance=provenance, systems=systems, findings=())
 
 
 def _outputs(loaded: LoadedJob, saying: JobFindings) -> None:
@@ -171,5 +174,10 @@ def _outputs(loaded: LoadedJob, saying: JobFindings) -> None:
             owners[output] = name
             if not output.strip() or "\0" in output or output.rstrip("/") in (".", "..", ""):
                 saying.error(
-                    key, "bad-value", f"{output!r} is no output", given=output, allowed="a file or folder", next="name it"
+                    key,
+                    "bad-value",
+                    f"{output!r} is no output",
+                    given=output,
+                    allowed="a file or folder",
+                    next="name it",
                 )

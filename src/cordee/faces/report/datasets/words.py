@@ -50,6 +50,8 @@ EVENTS = {
     "attempt_ended": "An attempt has ended: how, why, and whether a checkpoint was made in it.",
     "attempt_started": "All ranks are about to be started.",
     "cancel_requested": "A person asked to end the run.",
+    "child_ended": "A run below this one has ended, or is done already: how, and what it has left or shown.",
+    "child_placed": "A run below this one was handed to its place.",
     "checkpoint_seen": "A new complete checkpoint was found.",
     "container_lost": "What held a node's container has ended; its agent opens another.",
     "continued": "The next segment was asked for.",

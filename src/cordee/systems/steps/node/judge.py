@@ -18,7 +18,7 @@ _IDLE_RATIO = 0.05
 TOO_SMALL, TOO_LARGE = "request-too-small", "request-too-large"
 
 
-class Asked(NamedTuple):
+class JobRequest(NamedTuple):
     """What the job asks for.
 
     Attributes:
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     resumes: bool
 
     @classmethod
-    def of(cls, plan: Mapping[str, Any]) -> Asked:
+    def of(cls, plan: Mapping[str, Any]) -> JobRequest:
         """Return what a plan's document asks for."""
         step = plan["steps"][0]
         request, segment, checkpoint = step["request"], step["segment"], step["checkpoint"]
@@ -59,7 +59,7 @@ class Asked(NamedTuple):
         )
 
 
-def predicted(learned: Learned, asked: Asked, steps: Optional[int]) -> Dict[str, Any]:
+def predicted(learned: Learned, asked: JobRequest, steps: Optional[int]) -> Dict[str, Any]:
     """Return `{total_s, segments, steps}` of the job, None where the test did not show it.
 
     Args:
@@ -73,14 +73,14 @@ def predicted(learned: Learned, asked: Asked, steps: Optional[int]) -> Dict[str,
     if asked.every_s and learned.save_s:
         saves_s = learned.save_s * math.floor(count * learned.step_s / asked.every_s)
     total_s = (learned.start_s or 0.0) + (count - 1) * learned.step_s + saves_s
-    segments = 1
+    segments: Optional[int] = 1
     if asked.limit_s is not None and total_s > asked.limit_s:
         useful_s = asked.limit_s - asked.grace_s - (learned.start_s or 0.0)
         segments = math.ceil(total_s / useful_s) if useful_s > 0 else None
     return {"total_s": total_s, "segments": segments, "steps": count}
 
 
-def judged(learned: Learned, asked: Asked, steps: Optional[int], where: Optional[str] = None) -> List[Finding]:
+def judged(learned: Learned, asked: JobRequest, steps: Optional[int], where: Optional[str] = None) -> List[Finding]:
     """Return what is to be said of the job's request: an error is too small, a warning far too large or of no use."""
     return [
         *_memory(learned, asked),
@@ -90,7 +90,7 @@ def judged(learned: Learned, asked: Asked, steps: Optional[int], where: Optional
     ]
 
 
-def _memory(learned: Learned, asked: Asked) -> List[Finding]:
+def _memory(learned: Learned, asked: JobRequest) -> List[Finding]:
     if learned.memory_bytes is None or asked.memory_bytes is None or not learned.ranks:
         return []
     one = learned.memory_bytes / (learned.ranks / learned.nodes)
@@ -107,7 +107,7 @@ def _memory(learned: Learned, asked: Asked) -> List[Finding]:
     return []
 
 
-def _time(learned: Learned, asked: Asked, steps: Optional[int]) -> List[Finding]:
+def _time(learned: Learned, asked: JobRequest, steps: Optional[int]) -> List[Finding]:
     found = predicted(learned, asked, steps)
     total_s = found["total_s"]
     if total_s is None or asked.time_s is None:
@@ -129,7 +129,7 @@ def _time(learned: Learned, asked: Asked, steps: Optional[int]) -> List[Finding]
     return []
 
 
-def _saves(learned: Learned, asked: Asked, where: Optional[str]) -> List[Finding]:
+def _saves(learned: Learned, asked: JobRequest, where: Optional[str]) -> List[Finding]:
     found = []
     if learned.save_s is not None and asked.limit_s is not None and learned.save_s > asked.grace_s:
         text = f"the grace is too short: a checkpoint took {learned.save_s:.3g} s to save"
@@ -147,13 +147,13 @@ def _saves(learned: Learned, asked: Asked, where: Optional[str]) -> List[Finding
     return found
 
 
-def _gpus(learned: Learned, asked: Asked) -> List[Finding]:
+def _gpus(learned: Learned, asked: JobRequest) -> List[Finding]:
     if not asked.gpus_per_node:
         return []
     given = f"gpus_per_node = {asked.gpus_per_node}"
     if learned.gpus_unused:
         text = f"{learned.gpus_unused} GPUs were never used by the test"
-        what = "ask for fewer GPUs, or start one rank for each: need.ranks_per_node = \"gpu\""
+        what = 'ask for fewer GPUs, or start one rank for each: need.ranks_per_node = "gpu"'
         return [Finding(text, "warn", TOO_LARGE, given=given, next=what)]
     if learned.gpu_busy_ratio is not None and learned.gpu_busy_ratio < _IDLE_RATIO:
         text = f"the GPUs were busy for {learned.gpu_busy_ratio:.0%} of the test"

@@ -112,9 +112,7 @@ def size_of(place: Path) -> Optional[float]:
     try:
         if not place.is_dir():
             return float(place.stat().st_size)
-        return float(
-            sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(place) for name in names)
-        )
+        return float(sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(place) for name in names))
     except OSError:
         return None
 

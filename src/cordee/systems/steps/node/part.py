@@ -16,7 +16,7 @@ from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import read_journal
 from cordee.runs.state import replay
 from cordee.systems.steps.node.digests import digests_of, step_digest
-from cordee.systems.steps.node.judge import Asked, judged, predicted
+from cordee.systems.steps.node.judge import JobRequest, judged, predicted
 from cordee.systems.steps.node.learned import learn
 
 # Parents of the same job that are looked through for steps that are done, the newest first.
@@ -70,7 +70,7 @@ class StepsPart(GraphPart):
             plan = read_json(self.parent.plan, self.parent.root)
             where = plan["steps"][0]["checkpoint"]["path"]
             own = read_json(folder.plan, folder.root)["steps"][0]["checkpoint"]["path"]
-            learned, asked = learn(folder, own), Asked.of(plan)
+            learned, asked = learn(folder, own), JobRequest.of(plan)
         except (CordeeError, OSError, ValueError, LookupError, TypeError) as error:
             text = f"what the test has shown is not known: {error}"
             return end._replace(findings=(Finding(text, "warn", "test-unknown"),))
@@ -117,7 +117,11 @@ class StepsPart(GraphPart):
 def _ends(events: List[Dict[str, Any]], name: str) -> List[Dict[str, Any]]:
     found = []
     for event in events:
-        if event["event"] == "child_ended" and event.get("child") == name and event.get("state") in ("finished", "skipped"):
+        if (
+            event["event"] == "child_ended"
+            and event.get("child") == name
+            and event.get("state") in ("finished", "skipped")
+        ):
             outcome = event.get("outcome")
             if isinstance(outcome, dict) and isinstance(outcome.get("outputs"), dict):
                 found.append(outcome)

@@ -46,7 +46,9 @@ class ChildrenSection(Section):
 
         if not self.children:
             return ""
-        job = [{"name": "the job", "after": [child["name"] for child in self.children], "state": self.reported.state.state}]
+        job = [
+            {"name": "the job", "after": [child["name"] for child in self.children], "state": self.reported.state.state}
+        ]
         nodes = [*self.children, *(job if self.main else [])]
         learned = [
             text

@@ -51,7 +51,9 @@ def _line(begin: tuple[int, int], end: tuple[int, int]) -> str:
     x, y = begin[0] + _WIDE, begin[1] + _HIGH / 2
     to_x, to_y = end[0] - 6, end[1] + _HIGH / 2
     half = (x + to_x) / 2
-    curve = f'<path d="M{x} {y} C{half} {y} {half} {to_y} {to_x} {to_y}" fill="none" stroke="#8a94a0" stroke-width="1.5"/>'
+    curve = (
+        f'<path d="M{x} {y} C{half} {y} {half} {to_y} {to_x} {to_y}" fill="none" stroke="#8a94a0" stroke-width="1.5"/>'
+    )
     return curve + f'<path d="M{to_x + 6} {to_y} l-7 -4 v8 z" fill="#8a94a0"/>'
 
 
