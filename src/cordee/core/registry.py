@@ -30,6 +30,7 @@ BUILT_IN: dict[str, str] = {
     "sizing": "cordee.systems.sizing.system:SYSTEM",
     "services": "cordee.systems.services.system:SYSTEM",
     "trials": "cordee.systems.trials.system:SYSTEM",
+    "steps": "cordee.systems.steps.system:SYSTEM",
 }
 
 
@@ -60,6 +61,7 @@ class System(NamedTuple):
         always: whether it is asked about every job, not only about those that set one of its tables.
         read: `read(job, folder, profile, merge)`: reads with the document what its tables name; returns that and findings.
         examine: an `Examination` (`cordee.job.plan.examination`): its part of the plan, and findings.
+        children: `children(loaded)` returns `ChildJobs` (`cordee.job.plan.children`): runs below the job's own; None: none.
         keep: `keep(folder, loaded, plan)`: writes what it keeps in a new run's folder; returns the paths that are no code.
         node_parts: what it fills ports of the node side with, by the port's name.
         commands: of `cordee`, by their names, where the command line has none of that name.
@@ -77,6 +79,7 @@ class System(NamedTuple):
     always: bool = False
     read: str = ""
     examine: str = ""
+    children: str = ""
     keep: str = ""
     node_parts: Mapping[str, str] = {}
     commands: Mapping[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -301,13 +302,32 @@ class Slurm(Document):
     """The kind of MPI, as `srun --mpi=list` shows it, for `launch = "srun"`."""
 
 
+def _part_of_data(value: Any) -> Any:
+    shares = value if isinstance(value, dict) else {"": value}
+    for share in shares.values():
+        words = share.strip() if isinstance(share, str) else ""
+        try:
+            ratio = float(words[:-1]) if words.endswith("%") else 0.0
+        except ValueError:
+            ratio = 0.0
+        if not 0 < ratio <= 100 and not (isinstance(value, dict) and words and not words.endswith("%")):
+            raise wrong("is no part of the data", '"1%", or for each data set "1%" or the path of a smaller one')
+    return value
+
+
 class Test(Document):
     """`[test]`: a small job that must pass before the big one is submitted."""
 
-    run: Argv
-    """The command of the test."""
+    run: Argv | None = None
+    """The command of the test; without it, the job's."""
     need: Need | None = None
-    """What the test needs; without it, what the job needs."""
+    """What the test needs, over what the job needs."""
+    data: Annotated[str | dict[Name, str] | None, BeforeValidator(_part_of_data)] = None
+    """How much of the data sets the test reads, as `"1%"`; for each by its name: a share, or the path of a smaller one."""
+    steps: Count | None = None
+    """How many steps the job itself takes; without it, the total that the test tells."""
+    judge: Literal["refuse", "warn", "off"] = "refuse"
+    """What happens where the job asks for less than the test needed: it is refused, it is told, or nothing is looked at."""
 
 
 class StepDocument(Document):
@@ -318,9 +338,13 @@ class StepDocument(Document):
     after: Lines = ()
     """Steps that must be done before it."""
     gpus: CountOrZero | None = None
-    """GPUs of the step."""
+    """GPUs of each of its nodes."""
     need: Need | None = None
-    """What the step needs; without it, what the job needs."""
+    """What the step needs, over what the job needs."""
+    inputs: Lines = ()
+    """Files that the step reads, with wildcards: it is done again when one changes. Without them, all code of the job."""
+    outputs: Lines = ()
+    """Files and folders that the step leaves; one that leaves them not has failed."""
 
 
 def _sweep_value(value: Any) -> Any:
@@ -378,9 +402,9 @@ class Job(Document):
     sweep: dict[str, Annotated[Any, BeforeValidator(_sweep_value)]] = Field(default_factory=dict)
     """Ranges of parameters to try: `run` once for each choice of values."""
     steps: dict[Name, StepDocument] = Field(default_factory=dict)
-    """Steps with needs of their own; refused in this version."""
+    """Steps with needs of their own, each a run below the job's."""
     test: Test | None = None
-    """A small job that must pass first; refused in this version."""
+    """A small job that must pass first."""
     farm: FarmTable | None = None
     """Many tasks in one allocation: `run` once for each line of a file."""
     slurm: Slurm = Slurm.model_construct()
@@ -403,6 +427,11 @@ class Job(Document):
             for before in step.after:
                 if before not in value or before == name:
                     raise wrong(f"{name} comes after {before!r}, which is no other step", ", ".join(sorted(value)))
+        try:
+            TopologicalSorter({name: step.after for name, step in value.items()}).prepare()
+        except CycleError as error:
+            circle = " after ".join(reversed(error.args[1]))
+            raise wrong(f"the steps go in a circle: {circle}", "steps of which each comes after others alone") from None
         return value
 
     @model_validator(mode="after")

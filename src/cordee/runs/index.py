@@ -19,6 +19,8 @@ from typing import Any
 from cordee.core.errors import RunFolderError, RunNotFound
 from cordee.core.words import alike
 from cordee.machine.foreign_files import LIMIT_BYTES, parse_json, regular_below
+from cordee.runs.children import FOLDER as CHILDREN
+from cordee.runs.children import child_folder, read_graph
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import read_journal
 from cordee.runs.state import replay
@@ -106,6 +108,15 @@ def find_run(name: str, parent: str | Path, *more: str | Path) -> RunFolder:
         folder = RunFolder(Path(name).resolve())
         if folder.exists():
             return folder
+        above, _, last = name.rpartition(os.sep)
+        try:
+            holder = _find_run(above, parent, *more) if above and os.sep not in above else folder
+            graph = read_graph(holder)
+        except RunNotFound:
+            graph = None
+        for child in graph.children if graph is not None else ():
+            if last in (child.name, child.run):
+                return child_folder(holder, child)
         raise RunNotFound("this is no run folder", given=name, allowed="a folder with plan.json and journal/ in it")
     found = _find_run(name, parent, *more)
     check_link(found.root)
@@ -132,11 +143,26 @@ def _find_run(name: str, *folders: str | Path) -> RunFolder:
     if matches:
         raise RunNotFound("several runs begin like this", given=name, allowed=matches[-5:], next="give more of the id")
     nearest = alike(name, ids, cutoff=0.3) or ids[-3:]
+    below = _child(name, parents)
+    if below is not None:
+        return below
     raise RunNotFound(
         "no run answers to this name",
         given=name,
         allowed=[*nearest, "last"],
         next="`cordee runs` lists the runs; --runs DIR or CORDEE_RUNS looks elsewhere",
+    )
+
+
+def _child(name: str, parents: dict[str, Path]) -> RunFolder | None:
+    """Return the child of this id, below whichever run it is."""
+    return next(
+        (
+            RunFolder(folder / run_id / CHILDREN / name)
+            for run_id, folder in parents.items()
+            if RunFolder(folder / run_id / CHILDREN / name).exists()
+        ),
+        None,
     )
 
 

@@ -151,7 +151,7 @@ class RunMetrics(NamedTuple):
 
 class RunPlan(NamedTuple):
     """What nodes read of the plan; `node_parts` are the parts of systems, `module:object` by the name of their port, and
-    `backend_part` is where a back end of others lies.
+    `backend_part` is where a back end of others lies. `parent` is the folder of the run that this one is a child of.
     """
 
     run: str
@@ -167,6 +167,7 @@ class RunPlan(NamedTuple):
     cluster: str = ""
     network_interface: Optional[str] = None
     backend_part: Optional[str] = None
+    parent: Optional[str] = None
 
     @property
     def step(self) -> RunStep:

@@ -153,6 +153,24 @@ def changed_files(job_folder: Path, manifest: Path) -> list[str]:
     )
 
 
+def code_entries(manifest: Path, without: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+    """Return the entries of a snapshot's manifest that are code, by name; empty where it cannot be read.
+
+    Args:
+        without: files, and folders with all in them, that do not count; relative to the job's folder.
+    """
+    try:
+        entries: dict[str, dict[str, Any]] = read_json(manifest, manifest.parent)["files"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    out = [PurePath(name) for name in without]
+    return {
+        name: entry
+        for name, entry in entries.items()
+        if _is_code(name, entry) and not any(path == PurePath(name) or path in PurePath(name).parents for path in out)
+    }
+
+
 def _is_code(name: str, entry: dict[str, Any]) -> bool:
     path = PurePath(name)
     if not path.suffix:

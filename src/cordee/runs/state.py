@@ -100,6 +100,8 @@ class RunState:
         began_from: what its first attempt began from, or the first after a resume: `{path, run, other}`, `other` when it
             was not the run's own; None at zero.
         data_reads: how far each attempt's ranks were in each data set, and `saves` by position.
+        children: the runs below this one that were placed or have ended: `{name, run, state, job, exit_code, reason, text,
+            outcome}`; `state` is placed, finished, failed, cancelled or skipped.
     """
 
     run: str = ""
@@ -135,6 +137,7 @@ class RunState:
     segment_states: list[SegmentState] = field(default_factory=list)
     vetting: Optional[dict[str, Any]] = None
     data_reads: list[dict[str, Any]] = field(default_factory=list)
+    children: list[dict[str, Any]] = field(default_factory=list)
     _places: dict[str, NodeState] = field(default_factory=dict, init=False, repr=False, compare=False)
     _starting: int = field(default=0, init=False, repr=False, compare=False)
     _begun: bool = field(default=False, init=False, repr=False, compare=False)
@@ -254,6 +257,10 @@ def _resume_requested(state: RunState, event: dict[str, Any], at: float) -> None
     state.state, state.exit_code, state.ended_at = "queued", None, None
     state.cancel_requested, state.reason, state.text = False, "", ""
     state.chain, state._begun = [], event.get("by") == "the scheduler" and state._begun
+    again = event.get("children") or ()
+    state.children = [
+        entry for entry in state.children if entry["state"] in ("finished", "skipped") and entry["name"] not in again
+    ]
     _close_segment(state, at, "lost")
     _queue(state, at)
 
@@ -461,6 +468,22 @@ def _finding(state: RunState, event: dict[str, Any], at: float) -> None:
     state.findings.append(Finding.from_document(event["finding"]))
 
 
+def _child_placed(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.children = [entry for entry in state.children if entry["name"] != event["child"]]
+    state.children.append({"name": event["child"], "run": event["run"], "state": "placed", "job": event.get("job")})
+    state.children[-1]["outcome"] = event.get("outcome") or {}
+    if not event.get("main") and not state.ended:
+        state.state = "running"
+        state.started_at = at if state.started_at is None else state.started_at
+
+
+def _child_ended(state: RunState, event: dict[str, Any], at: float) -> None:
+    known: dict[str, Any] = next((entry for entry in state.children if entry["name"] == event["child"]), {})
+    told = {key: event.get(key) for key in ("state", "exit_code", "reason", "text", "outcome")}
+    entry = {"run": None, "job": None, **known, "name": event["child"], **told, "ended_at": at}
+    state.children = [*(other for other in state.children if other is not known), entry]
+
+
 def _sealed(state: RunState, event: dict[str, Any], at: float) -> None:
     state.sealed_until = event["until"]
 
@@ -500,6 +523,8 @@ _HANDLERS: dict[str, Callable[[RunState, dict[str, Any], float], None]] = {
     "checkpoint_seen": _checkpoint_seen,
     "progress": _progress,
     "finding": _finding,
+    "child_placed": _child_placed,
+    "child_ended": _child_ended,
     "sealed": _sealed,
     "ended": _ended,
 }

@@ -14,8 +14,8 @@ from cordee.systems.checkpoints.node.owner import RunCheckpoints
 from .conftest import HEAD, NO_SCAN, Make
 
 NOT_HONOURED = [
-    ("[steps]\na = { run = 'x' }\n", "steps", 3, ["a"]),
-    ("[test]\nrun = 'x'\n", "test", 3, "a table"),
+    ("[sweep]\nlr = [1, 2]\n[steps]\na = { run = 'x' }\n", "steps", 5, ["a"]),
+    ("[sweep]\nlr = [1, 2]\n[test]\nrun = 'x'\n", "test", 5, "a table"),
 ]
 
 
@@ -33,9 +33,13 @@ def test_what_this_version_cannot_honour_is_refused_by_name(
     make: Make, tmp_path: Path, text: str, key: str, line: int, given: object
 ) -> None:
     found = _only(make(HEAD + text)[2], "not-honoured")
-    assert found.text == f"this version cannot honour {key}"
+    assert found.text == f"this version cannot honour {key} beside sweep"
     assert (found.severity, found.file, found.line) == ("error", str(tmp_path / "job/cordee.toml"), line)
-    assert (found.given, found.allowed, found.next) == (given, f"a document without {key}", f"remove {key}")
+    assert (found.given, found.allowed, found.next) == (
+        given,
+        f"{key} or sweep",
+        "remove one of them: a job of its own for the sweep",
+    )
 
 
 def test_srun_is_refused_on_one_machine(make: Make) -> None:

@@ -104,6 +104,16 @@ class Allocation:
         """
         raise CordeeError("nothing here can run this job again", given=how)
 
+    def place(self, folder: RunFolder) -> str:
+        """Hand another run to where this one came from, and return the place's name for it; may take minutes, in a thread.
+
+        A run that is placed already is not placed twice.
+
+        Raises:
+            CordeeError: it cannot be placed.
+        """
+        raise CordeeError("nothing here can start another run", given=folder.id)
+
     def replace_agent(self, node: str, incarnation: int) -> None:
         """Ask for a new agent on a node whose agent (of this incarnation) is hung or gone; does nothing where none can be had."""
 

@@ -12,6 +12,7 @@ from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
 from cordee.control.supervisor.parts import Parts
 from cordee.core.clock import monotonic
 from cordee.core.errors import EXIT_INTERNAL, CordeeError, OwnershipError
+from cordee.runs.children import ChildEnd, ended_child
 from cordee.runs.folder import say
 from cordee.runs.state import RunState
 from cordee.wire import Server, messages
@@ -77,9 +78,7 @@ class Ending:
             OwnershipError: a newer supervisor leads the run.
         """
         ended = await self._end_segment(over, segment, server, group) if isinstance(over, SegmentOver) else over
-        if ended is not None:
-            await self._end_run(ended, server, group)
-        return ended
+        return await self._end_run(ended, server, group) if ended is not None else None
 
     async def refuse_if_followed(self) -> None:
         """Look whose the run is: whoever follows has read a journal that has no end, and goes on from there.
@@ -113,9 +112,10 @@ class Ending:
         self._journal.append("continued", **going)
         return None
 
-    async def _end_run(self, ended: Ended, server: Server, group: str) -> None:
+    async def _end_run(self, ended: Ended, server: Server, group: str) -> Ended:
         await self._decide(ended)
         await self._release_nodes(group)
+        ended = await self._tell_parent(ended)
         for finding in remarks.closing_findings(list(self._nodes.values()), self._intake):
             self._journal.append("finding", finding=finding.document())
         self._notices.tell()
@@ -124,6 +124,19 @@ class Ending:
         server.close()
         await self._write_the_rest()
         await remarks.close(self._sealer, self._folder, GIVE_BACK_S if self._place.chains else None)
+        return ended
+
+    async def _tell_parent(self, ended: Ended) -> Ended:
+        """Have what comes after this run start, where it is one of several, and return how it has ended in their eyes."""
+        if not self._place.plan.parent:
+            return ended
+        own = ChildEnd(ended.state, ended.exit_code, ended.reason, ended.text)
+        about = (self._folder, self._place.plan, self._ownership.epoch, own, self._place.place)
+        end = await asyncio.get_running_loop().run_in_executor(None, ended_child, *about)
+        for finding in end.findings:
+            self._journal.append("finding", finding=finding.document())
+        code = ended.exit_code if end.exit_code is None else end.exit_code
+        return Ended(end.state, code, end.reason, end.text)
 
     async def _decide(self, ended: Ended) -> None:
         """Make the end known to whoever claims the run from now on; waits while the disk does not take it."""

@@ -40,5 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nodes": ("cordee.faces.cli.nodes", "History of nodes: vettings, offenders, actions, findings of runs."),
     "rules": ("cordee.systems.rules.cli", "Rules of operators about runs: try them, judge them on old runs."),
     "score": ("cordee.systems.score.cli.default", "Measure GPU utilisation, explain what limits it, suggest fixes."),
+    "size": ("cordee.systems.sizes.cli.size", "Say what to ask for next time, by what runs used."),
+    "diff": ("cordee.systems.sizes.cli.diff", "Say in what two runs differ: code, documents, data, results."),
     "testing": ("cordee.testing.cli", "Test helpers: a private Slurm, synthetic runs."),
 }

@@ -20,6 +20,7 @@ from cordee.faces.cli.scheduler_state import timely, words
 from cordee.faces.report.completion import reported
 from cordee.faces.report.segments import end_words
 from cordee.job.submit import Standing, submitter_of
+from cordee.job.submit.parent import open_children
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
 from cordee.runs.journal_follower import JournalFollower
@@ -304,6 +305,13 @@ def milestones(state: RunState) -> list[str]:
                 for segment in state.segment_states
                 if segment.number == attempt.get("segment") and segment.next
             ]
+    for child in state.children:
+        if child["state"] == "placed":
+            texts.append(f"{child['name']} begins: {child['run']}")
+        elif child["state"] == "skipped":
+            texts.append(f"{child['name']} is not run again: {child['text']}")
+        elif child["state"] == "finished":
+            texts.append(f"{child['name']} finished")
     grave = [finding for finding in state.findings if finding.severity != "info"]
     texts += [
         f"{one.severity}: {one.text}{f'; next: {one.next}' if one.next else ''}" for one in grave[:_MOST_FINDINGS]
@@ -337,8 +345,10 @@ def _what_was_not_well(state: RunState) -> list[str]:
 
 
 def request_cancel(folder: RunFolder, *, by: str, now: bool = False) -> None:
-    """Ask a run's supervisor to end it; the wish is in the journal first, so a restarted supervisor knows it too."""
+    """Ask a run's supervisor, and those of its children, to end it; the wish is in the journal first, so a restarted supervisor knows it too."""
     from cordee.job.terminal.requests import leave_request
 
     client_journal(folder.journal).append("cancel_requested", by=by)
+    for child in open_children(folder):
+        request_cancel(child, by=by, now=now)
     leave_request(folder, {"request": "cancel", "by": by, "now": now})

@@ -9,7 +9,7 @@ from cordee.core.units import format_duration, utc_text
 from cordee.faces.cli.scheduler_state import stand, words
 from cordee.faces.report.completion import complete
 from cordee.faces.report.container import container_words
-from cordee.faces.report.run_document import run_document
+from cordee.faces.report.run_document import family, run_document
 from cordee.faces.report.segments import began_words, segment_words, worth_showing
 from cordee.job.submit import step_of
 from cordee.job.terminal.options import json_option, runs_option
@@ -62,6 +62,12 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
     lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
     for segment in map(segment_words, segment_times(state) if worth_showing(state) else []):
         lines += [f"  {segment.number:<2} {segment.course}", f"     {segment.ended}"]
+    family_of = family(folder, state)
+    if "parent" in family_of:
+        lines.append(f"part of     {family_of['parent']}")
+    for child in family_of.get("children", []):
+        text = f": {child['text']}" if child["text"] and child["state"] != "finished" else ""
+        lines += [f"  {child['name']:16} {child['state']:9} {child['run']}{text}"]
     if state.step is not None:
         lines.append(f"step        {state.step}" + (f" of {state.total}" if state.total else ""))
     if began_words(state):

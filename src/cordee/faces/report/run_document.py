@@ -7,12 +7,26 @@ from typing import Any
 from cordee.faces.report.container import container_of
 from cordee.faces.report.segments import began_from, segment_document
 from cordee.job.submit import step_of
+from cordee.runs.children import child_documents, child_states, parent_of, read_graph
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
 from cordee.telemetry.shown.view import views_of
 from cordee.telemetry.store.phases import segment_times
 
 SCHEMA = "cordee.run/1"
+
+
+def family(folder: RunFolder, state: RunState) -> dict[str, Any]:
+    """Return `parent`, an id, and `children[]`, each with what its own journal says; neither where there is none."""
+    found: dict[str, Any] = {}
+    above = parent_of(folder)
+    if above is not None:
+        found["parent"] = above.id
+    graph = read_graph(folder)
+    if graph is not None:
+        own = child_states(folder, graph)
+        found["children"] = child_documents(folder, graph, state, own)
+    return found
 
 
 def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
@@ -54,6 +68,7 @@ def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
         "chain": state.chain,
         **{key: value for view in views_of(state, step) for key, value in view.document().items()},
         "segment_list": [segment_document(times) for times in segment_times(state)],
+        **family(folder, state),
         "submitted_at": state.submitted_at,
         "started_at": state.started_at,
         "ended_at": state.ended_at,

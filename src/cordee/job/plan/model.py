@@ -245,6 +245,7 @@ class Plan(Frozen):
     supervisor listens and ranks meet (None: where the node's own name leads); `network_trusted` is the profile's word that
     nobody else reads there. `gpu_models` are those of the profile, by its names. `node_parts` are the `module:object` that
     fill the ports of the node side, by the port; `backend_part` is where a back end of others lies, as `module:object`: nodes load it from node.zip.
+    `parent` is the folder of the run that this one is a child of.
     """
 
     schema_: Literal["cordee.plan/1"] = "cordee.plan/1"
@@ -266,6 +267,7 @@ class Plan(Frozen):
     gpu_models: dict[str, GpuFigures] = Field(default_factory=dict)
     node_parts: dict[str, str] = Field(default_factory=dict)
     backend_part: str | None = None
+    parent: str | None = None
 
     @property
     def step(self) -> Step:
@@ -274,6 +276,6 @@ class Plan(Frozen):
 
     def document(self) -> dict[str, object]:
         """Return the plan as plan.json has it."""
-        unsaid = {name for name in ("gpu_models", "backend_part") if not getattr(self, name)}
+        unsaid = {name for name in ("gpu_models", "backend_part", "parent") if not getattr(self, name)}
         document = self.model_dump(mode="json", exclude=unsaid)
         return {"schema": document.pop("schema_"), **document}

@@ -22,6 +22,7 @@ from cordee.job.plan.compile import make_plan
 from cordee.job.plan.model import Plan
 from cordee.job.plan.render import data_variables, leaves, render_plan, render_provenance
 from cordee.job.submit import submitter
+from cordee.job.submit.children import PreparedChildren, create_children, merged_findings, prepare_children
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.runs.journal import client_journal
 from cordee.runs.snapshot import snapshot_code
@@ -35,6 +36,7 @@ class Prepared:
     plan: Plan
     findings: list[Finding]
     script: str
+    children: PreparedChildren | None = None
 
     @property
     def valid(self) -> bool:
@@ -67,6 +69,8 @@ class Prepared:
             "ranks": request.nodes * request.ranks_per_node,
             "plan": masked_document(self.plan.document(), data_variables(self.plan.step)),
         }
+        if self.children is not None:
+            document["children"] = self.children.document()
         if explain:
             document["provenance"] = _provenance(self.loaded)
         return document
@@ -74,6 +78,8 @@ class Prepared:
     def text(self, *, explain: bool) -> str:
         """Return what `cordee check` prints."""
         text = render_plan(self.plan, self.script)
+        if self.children is not None:
+            text = self.children.text() + text
         return text + "\n" + render_provenance(self.loaded) if explain else text
 
 
@@ -94,8 +100,11 @@ def prepare(spec: str, cluster: str, flags: dict[str, Any], runs: Path | None, p
     run_id = new_run_id(loaded.job.name)
     folder = RunFolder((runs or runs_path(loaded.cluster.runs or "runs")) / run_id)
     plan, findings = make_plan(loaded, run_id=run_id, run_folder=folder.root)
+    children = prepare_children(loaded, folder)
+    if children is not None:
+        findings = merged_findings(findings, children)
     script = submitter(plan.backend).script(folder, plan.document()) if is_known(plan.backend) else ""
-    return Prepared(loaded, plan, [_masked(finding) for finding in findings], script)
+    return Prepared(loaded, plan, [_masked(finding) for finding in findings], script, children)
 
 
 def _masked(finding: Finding) -> Finding:
@@ -132,6 +141,8 @@ def create_run(prepared: Prepared) -> RunFolder:
         if plan.backend_part is not None:
             add_package(folder.node_zip, plan.backend_part)
         write_atomically(folder.submit / submitter(plan.backend).script_name, prepared.script)
+        if prepared.children is not None:
+            create_children(folder, prepared.children, digest)
         frozen = plan.model_copy(update={"code_digest": digest})
         write_atomically(folder.plan, json.dumps(frozen.document(), indent=1))
         journal = client_journal(folder.journal)

@@ -41,6 +41,14 @@ class LocalAllocation(Allocation):
         """Return the loopback address: all nodes share it."""
         return "127.0.0.1"
 
+    def place(self, folder: RunFolder) -> str:
+        """Start the keeper of another run, unless it has one."""
+        record = keeper_record(folder)
+        try:
+            return f"pid {record['pid'] if record else start_keeper(folder)}"
+        except OSError as error:
+            raise CordeeError(f"cannot start the keeper of {folder.id}: {error}", given=str(folder.root)) from error
+
     def replace_agent(self, node: str, incarnation: int) -> None:
         """Leave a note for the keeper, which kills that agent and starts the next."""
         try:

@@ -135,6 +135,10 @@ class SlurmAllocation(Allocation):
         """Have Slurm run the batch script again."""
         return self._here.go_on(self.folder, how)
 
+    def place(self, folder: RunFolder) -> str:
+        """Submit the batch script of another run, unless a job of it waits or runs."""
+        return slurm_job.place(folder)
+
     def replace_agent(self, node: str, incarnation: int) -> None:
         """Start a new agent on the node by `srun`, again and again until one comes or the node leaves the job."""
         self._starters.replace(node, incarnation)

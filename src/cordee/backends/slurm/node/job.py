@@ -18,6 +18,7 @@ from cordee.backends.slurm.node.commands import (
 )
 from cordee.core.hostlist import expand_nodes
 from cordee.runs.folder import RunFolder, say
+from cordee.runs.journal import client_journal
 
 SCRIPT_NAME = "job.sbatch"
 _GO_ON_S = 600.0
@@ -160,6 +161,20 @@ class JobStart:
         comment = COMMENT_PREFIX + folder.id
         job = submit_once(script, comment, most_s=_GO_ON_S, ask_first=True, after=self.job)
         return {"how": "resubmit", "job": job}
+
+
+def place(folder: RunFolder) -> str:
+    """Submit the batch script of a run, unless a job of it waits or runs, and return the job's id.
+
+    Raises:
+        SlurmError: refused, or the controller did not answer for ten minutes.
+    """
+    journal = client_journal(folder.journal)
+    journal.append("placing")
+    comment, script = COMMENT_PREFIX + folder.id, folder.submit / SCRIPT_NAME
+    job = submit_once(script, comment, most_s=_GO_ON_S, ask_first=True)
+    journal.append("placed", job=job)
+    return job
 
 
 def fate_of(record: Optional[Mapping[str, str]], requeues: int) -> str:

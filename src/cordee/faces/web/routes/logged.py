@@ -12,8 +12,8 @@ from cordee.faces.web.answers.models import LoggedModel, LoggedView, RunComparis
 from cordee.faces.web.answers.openapi import TABLE
 from cordee.faces.web.answers.tables import NumberTable
 from cordee.faces.web.runs.logged import curve, list_logged
-from cordee.faces.web.runs.settings import differences
 from cordee.faces.web.server import server_of
+from cordee.runs.settings import differences
 
 router = APIRouter(prefix="/api", tags=["logged"])
 

@@ -67,25 +67,20 @@ def _binding(loaded: LoadedJob, plan: Plan) -> list[Finding]:
 def _not_honoured(loaded: LoadedJob) -> list[Finding]:
     """Refuse by name what this version cannot do."""
     job, findings = loaded.job, []
-    refused: dict[tuple[str, ...], Any] = {
-        ("steps",): job.steps,
-        ("test",): job.test,
-    }
-    for keys, value in refused.items():
-        if value:
-            key = ".".join(keys)
-            given = value if isinstance(value, str) else sorted(value) if isinstance(value, dict) else "a table"
-            file, line = loaded.place(*keys)
+    many = "farm" if job.farm is not None else "sweep"
+    for key, value in (("steps", job.steps), ("test", job.test)):
+        if value and job.pools:
+            file, line = loaded.place(key)
             findings.append(
                 Finding(
-                    f"this version cannot honour {key}",
+                    f"this version cannot honour {key} beside {many}",
                     "error",
                     "not-honoured",
                     file=file,
                     line=line,
-                    given=given,
-                    allowed=f"a document without {key}",
-                    next=f"remove {key}",
+                    given=sorted(value) if isinstance(value, dict) else "a table",
+                    allowed=f"{key} or {many}",
+                    next=f"remove one of them: a job of its own for the {many}",
                 )
             )
     return findings

@@ -1,0 +1,153 @@
+"""The runs below a run, from jobs to folders that are ready to be handed over."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cordee.core.backends import is_known
+from cordee.core.findings import Finding
+from cordee.core.parts import load
+from cordee.core.secrets import masked_text
+from cordee.core.units import format_duration
+from cordee.job.load import LoadedJob
+from cordee.job.plan.children import ChildJob, ChildJobs
+from cordee.job.plan.compile import make_plan
+from cordee.job.plan.model import Plan
+from cordee.job.submit import submitter
+from cordee.runs.children import FOLDER, Child, Graph, write_graph
+from cordee.runs.folder import RunFolder, new_run_id, write_atomically
+from cordee.runs.journal import client_journal
+
+
+@dataclass(frozen=True)
+class PreparedChild:
+    """One child: its job, its plan, what would be submitted, and what there is to say about it."""
+
+    job: ChildJob
+    plan: Plan
+    script: str
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class PreparedChildren:
+    """All children of a job."""
+
+    jobs: ChildJobs
+    children: tuple[PreparedChild, ...]
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return them as `cordee check --json` has them."""
+        return [
+            {
+                "name": child.job.name,
+                "after": list(child.job.after),
+                "nodes": child.plan.step.request.nodes,
+                "ranks": child.plan.step.request.nodes * child.plan.step.request.ranks_per_node,
+                "command": masked_text(shlex.join(child.plan.step.tasks.argv)),
+                "script": masked_text(child.script),
+            }
+            for child in self.children
+        ]
+
+    def text(self) -> str:
+        """Return them in words, one line each."""
+        lines = ["runs         one after the other, each a run of its own"]
+        for child in self.children:
+            request = child.plan.step.request
+            after = f", after {', '.join(child.job.after)}" if child.job.after else ""
+            time = f", {format_duration(request.time_s)}" if request.time_s else ""
+            gpus = f", {request.gpus_per_node} GPUs each" if request.gpus_per_node else ""
+            nodes = f"{request.nodes} node{'' if request.nodes == 1 else 's'}"
+            lines.append(f"  {child.job.name:10} {nodes}{gpus}{time}{after}")
+            lines.append(f"  {'':10} {masked_text(shlex.join(child.plan.step.tasks.argv))}")
+        if self.jobs.main:
+            lines.append(f"  {'the job':10} after {', '.join(child.job.name for child in self.children)}, as follows")
+        return "\n".join(lines) + "\n\n"
+
+
+def prepare_children(loaded: LoadedJob, parent: RunFolder) -> PreparedChildren | None:
+    """Return the children that systems make of a job, planned; None where there are none. Nothing is written."""
+    wanted: ChildJobs | None = None
+    for system in loaded.systems:
+        if system.children and wanted is None:
+            wanted = load(system.children)(loaded)
+    if wanted is None:
+        return None
+    made = [_prepared(job, loaded, parent) for job in wanted.jobs]
+    return PreparedChildren(wanted, tuple(made))
+
+
+def _prepared(job: ChildJob, above: LoadedJob, parent: RunFolder) -> PreparedChild:
+    run = new_run_id(f"{above.job.name}-{job.name}")
+    folder = RunFolder(parent.root / FOLDER / run)
+    plan, findings = make_plan(job.loaded, run_id=run, run_folder=folder.root)
+    plan = plan.model_copy(update={"parent": str(parent.root)})
+    if job.planned is not None:
+        plan, said = job.planned(plan)
+        findings = [*findings, *said]
+    script = submitter(plan.backend).script(folder, plan.document()) if is_known(plan.backend) else ""
+    return PreparedChild(job, plan, script, tuple(findings))
+
+
+def merged_findings(own: Sequence[Finding], children: PreparedChildren) -> list[Finding]:
+    """Return what is to be said of a job and of its children: of each thing once, and by name where a child alone has it.
+
+    What is to be said of the job's own command holds only where it is started itself.
+    """
+    found = [*children.jobs.findings, *(own if children.jobs.main else ())]
+    said = {(finding.rule, finding.text) for finding in found}
+    for child in children.children:
+        for finding in child.findings:
+            unsaid = finding.severity != "error" and finding.rule in child.job.unsaid
+            if not unsaid and (finding.rule, finding.text) not in said:
+                said.add((finding.rule, finding.text))
+                found.append(replace(finding, text=f"{child.job.name}: {finding.text}"))
+    order = {"error": 0, "warn": 1, "info": 2}
+    return sorted(found, key=lambda finding: order[finding.severity])
+
+
+def create_children(parent: RunFolder, prepared: PreparedChildren, code_digest: str) -> None:
+    """Write the folders of the children below their parent's, and the graph; code and node side are the parent's own.
+
+    Args:
+        code_digest: of the parent's snapshot.
+
+    Raises:
+        OSError, RunFolderError: they cannot be written.
+    """
+    entries = []
+    for child in prepared.children:
+        folder = RunFolder.create(parent.root / FOLDER, child.plan.run)
+        loaded = child.job.loaded
+        write_atomically(folder.documents / loaded.path.name, loaded.text)
+        for system in loaded.systems:
+            if system.keep:
+                load(system.keep)(folder, loaded, child.plan)
+        folder.code.symlink_to(Path("..") / ".." / parent.code.name)
+        for shared, own in ((parent.node_zip, folder.node_zip), (parent.code_manifest, folder.code_manifest)):
+            try:
+                os.link(shared, own)
+            except OSError:
+                shutil.copyfile(shared, own)
+        write_atomically(folder.submit / submitter(child.plan.backend).script_name, child.script)
+        plan = child.plan.model_copy(update={"code_digest": code_digest})
+        write_atomically(folder.plan, json.dumps(plan.document(), indent=1))
+        if child.job.made is not None:
+            child.job.made(folder, plan)
+        request = plan.step.request
+        journal = client_journal(folder.journal)
+        ranks = request.nodes * request.ranks_per_node
+        journal.append("submitted", backend=plan.backend, nodes=request.nodes, ranks=ranks)
+        if journal.last_error is not None:
+            raise journal.last_error
+        entries.append(Child(child.job.name, plan.run, child.job.after, dict(child.job.about)))
+    jobs = prepared.jobs
+    write_graph(parent, Graph(tuple(entries), jobs.main, jobs.part))

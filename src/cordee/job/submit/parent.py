@@ -1,0 +1,128 @@
+"""The submit seam of a run with children: they stand for it until it is its own turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cordee.core.errors import CordeeError, RunFolderError
+from cordee.job.submit._base import Standing, Submitter
+from cordee.job.submit.factory import plan_of, submitter
+from cordee.runs.children import ChildEnd, Graph, advance, child_ended, child_folder, read_graph
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.state import RunState, replay
+
+_DONE = ("finished", "skipped")
+_COMES_BACK_S = 60.0
+
+
+class ParentSubmitter(Submitter):
+    """Starts what may start of a run's children, and asks about those that run.
+
+    Args:
+        own: what the run itself would be handed to.
+    """
+
+    def __init__(self, own: Submitter) -> None:
+        self._own = own
+        self.script_name, self.poll_s, self.keeps_place = own.script_name, own.poll_s, own.keeps_place
+
+    def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
+        """Return what is submitted of the run itself."""
+        return self._own.script(folder, plan)
+
+    def submit(self, folder: RunFolder, plan: dict[str, Any]) -> str:
+        """Start the children that may start, and return the place's name of the first; the run itself where they are done."""
+        graph = _graph(folder)
+        state = replay(read_journal(folder.journal), folder.id)
+        done = {entry["name"] for entry in state.children if entry["state"] in _DONE}
+        if graph.main and len(done) == len(graph.children):
+            return self._own.submit(folder, plan)
+        try:
+            advance(folder, client_journal(folder.journal), handed_over)
+        except CordeeError as error:
+            if not replay(read_journal(folder.journal), folder.id).ended:
+                journal, code = client_journal(folder.journal), error.exit_code
+                journal.append("ended", state="failed", exit_code=code, reason="refused", text=error.text)
+            raise
+        placed = [entry["job"] for entry in replay(read_journal(folder.journal), folder.id).children if entry["job"]]
+        return placed[0] if placed else ""
+
+    def standings(self, folders: list[RunFolder], *, age_s: float = 30.0) -> list[Standing]:
+        """Return where the runs stand: with a child that runs, else with one that waits, else by themselves."""
+        return [self._standing(folder, age_s) for folder in folders]
+
+    def _standing(self, folder: RunFolder, age_s: float) -> Standing:
+        active = self._active(folder, age_s)
+        for wanted in ("running", "waiting", "unknown"):
+            for standing in active:
+                if standing.state == wanted:
+                    return standing
+        return self._own.standings([folder], age_s=age_s)[0]
+
+    def _active(self, folder: RunFolder, age_s: float) -> list[Standing]:
+        """Return where the children stand that were placed; the end of one that is gone is told to the graph."""
+        graph = _graph(folder)
+        state = replay(read_journal(folder.journal), folder.id)
+        placed = {entry["name"] for entry in state.children if entry["state"] == "placed"}
+        found = []
+        for child in graph.children:
+            if child.name not in placed or state.ended:
+                continue
+            below = child_folder(folder, child)
+            standing = submitter(plan_of(below)["backend"]).standing(below, age_s=age_s)
+            found.append(standing)
+            if standing.state == "gone":
+                self._gone(folder, below, standing)
+        return found
+
+    @staticmethod
+    def _gone(parent: RunFolder, below: RunFolder, standing: Standing) -> None:
+        """Tell the graph of a child that is over and could not say so: it was killed, or its job is gone."""
+        own = _state(below)
+        if not own.ended:
+            if standing.job is not None and standing.gone_s < _COMES_BACK_S:
+                return  # something inside may yet have it queued again
+            state = "cancelled" if own.cancel_requested else "failed"
+            text = "nothing runs it any more" + (f": {standing.reason}" if standing.reason else "")
+            client_journal(below.journal).append("ended", state=state, exit_code=1, reason="gone", text=text)
+            own = _state(below)
+        end = ChildEnd(own.state, own.exit_code, own.reason, own.text)
+        child_ended(parent, below.id, 0, end, handed_over)
+
+    def cancel(self, folder: RunFolder) -> None:
+        """Take all of it away."""
+        for below in open_children(folder):
+            submitter(plan_of(below)["backend"]).cancel(below)
+        self._own.cancel(folder)
+
+
+def handed_over(folder: RunFolder) -> str:
+    """Hand a child, or a run itself, to its place."""
+    plan = plan_of(folder)
+    return submitter(plan["backend"]).submit(folder, plan)
+
+
+def open_children(folder: RunFolder) -> list[RunFolder]:
+    """Return the children of a run that were placed and have not ended; none where it has no children."""
+    try:
+        graph = read_graph(folder)
+        state = replay(read_journal(folder.journal), folder.id)
+    except RunFolderError:
+        return []
+    if graph is None:
+        return []
+    placed = {entry["name"] for entry in state.children if entry["state"] == "placed"}
+    below = [child_folder(folder, child) for child in graph.children if child.name in placed]
+    return [each for each in below if not _state(each).ended]
+
+
+def _state(folder: RunFolder) -> RunState:
+    return replay(read_journal(folder.journal), folder.id)
+
+
+def _graph(folder: RunFolder) -> Graph:
+    graph = read_graph(folder)
+    if graph is None:
+        raise RunFolderError("this run has no children", given=folder.id)
+    return graph

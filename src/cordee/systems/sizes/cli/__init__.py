@@ -1,0 +1,1 @@
+"""`cordee size` and `cordee diff`."""

@@ -1,0 +1,1 @@
+"""What is judged where a test or a step ends."""
