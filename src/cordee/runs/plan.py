@@ -109,7 +109,7 @@ class RunEnvironment(NamedTuple):
 
 
 class RunStep(NamedTuple):
-    """One step; `systems` are the parts of systems that have no field of their own here, by their names."""
+    """One step; `systems` are the parts of systems that have no field of their own here, by their names; `data` as in the plan."""
 
     tasks: RunTasks
     checkpoint: Checkpoints
@@ -118,6 +118,7 @@ class RunStep(NamedTuple):
     environment: Optional[RunEnvironment] = None
     systems: dict[str, Any] = {}  # noqa: RUF012
     vet: RunVet = RunVet()
+    data: tuple[dict[str, Any], ...] = ()
     restart: RunRestart = RunRestart()
 
 

@@ -312,6 +312,12 @@ class Clock(NamedTuple):
     id: str
 
 
+class Stage(NamedTuple):
+    """Something for the process that stages data on this node, which is started where there is none; answered by `Staging`."""
+
+    request: dict[str, Any]
+
+
 class Ranks(NamedTuple):
     """Start the ranks of an attempt; which nodes it has is in the body: see `cordee.control.world`."""
 
@@ -497,6 +503,12 @@ class Time(NamedTuple):
     unix_s: float
 
 
+class Staging(NamedTuple):
+    """What the process that stages data says."""
+
+    said: dict[str, Any]
+
+
 class RanksStarted(NamedTuple):
     """Ranks run: all that began together."""
 
@@ -586,12 +598,12 @@ class ClientShell(NamedTuple):
 
 
 FromSupervisor = Union[
-    Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, Ranks, Stop, Signal, StopRequest, StopAt,
+    Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, Stage, Ranks, Stop, Signal, StopRequest, StopAt,
     Gather, Observe, ProfileRanks, Shell, ShellInput, ShellResize,
 ]  # fmt: skip
 FromAgent = Union[
     Hello, Alive, Cleared, ContainerDone, ContainerLost, SetupDone, ChecksOutput, ChecksDone, FreePorts, Time,
-    RanksStarted, RanksEnded, StopAnswers, Telemetry, Gathered, ShellOutput, ShellExit,
+    Staging, RanksStarted, RanksEnded, StopAnswers, Telemetry, Gathered, ShellOutput, ShellExit,
 ]  # fmt: skip
 FromClient = Union[Requests, ClientShell, ShellInput, ShellResize]
 ToClient = Union[ShellOutput, ShellExit]
@@ -673,6 +685,7 @@ FROM_SUPERVISOR: Kinds[FromSupervisor] = Kinds(
     checks=Checks,
     port=Port,
     clock=Clock,
+    stage=Stage,
     ranks=Ranks,
     stop=Stop,
     signal=Signal,
@@ -696,6 +709,7 @@ FROM_AGENT: Kinds[FromAgent] = Kinds(
     checks_done=ChecksDone,
     port=FreePorts,
     clock=Time,
+    staging=Staging,
     ranks_started=RanksStarted,
     ranks_ended=RanksEnded,
     stop_answers=StopAnswers,

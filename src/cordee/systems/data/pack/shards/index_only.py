@@ -21,7 +21,7 @@ from cordee.systems.data.pack.shards.merge import write_merged
 from cordee.systems.data.pack.state import PackState
 from cordee.systems.data.pack.workers import Jobs, run_all
 from cordee.systems.data.pack.write_faults import writing_to
-from cordee.systems.data.stores import Stored, open_store
+from cordee.systems.data.node.stores import Stored, open_store
 
 # As WebDataset splits a member's name: the key ends at the first dot after the last slash.
 _NAME = re.compile(rb"((?:.*/)?[^/.]+)\.([^/]*)", re.DOTALL)

@@ -15,8 +15,8 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Iterator
 
 from cordee.core.errors import DataError
 from cordee.machine.node_folder import name_of_user
@@ -44,10 +44,9 @@ class StagedSets:
         return self.root / key
 
     def partial(self, key: str) -> Path:
-        """Return a new, empty folder to put it together in; whoever makes one holds the lock."""
+        """Return the folder to put it together in, with what a killed process has left there; whoever asks holds the lock."""
         folder = self.root / f"{key}{_PARTIAL}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         return folder
 
     @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import IO
 
 from cordee.core.errors import DataError
 from cordee.machine.foreign_files import regular
-from cordee.systems.data.stores._base import ObjectStore, Stored
+from cordee.systems.data.node.stores._base import ObjectStore, Stored
 
 _PIECE_BYTES = 8 << 20
 PARTIAL = ".partial"
