@@ -121,6 +121,11 @@ class RunStep(NamedTuple):
     data: tuple[dict[str, Any], ...] = ()
     restart: RunRestart = RunRestart()
 
+    @property
+    def stages(self) -> bool:
+        """Whether data is brought to the nodes before ranks start."""
+        return any(one.get("stage") for one in self.data)
+
 
 class RunTimeouts(NamedTuple):
     """Patience of the control plane, in seconds."""

@@ -19,7 +19,7 @@ import secrets
 import socket
 import struct
 import threading
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Union
 
 from cordee.core.errors import WireError
 from cordee.wire.handshake import GREETING_S, is_proof, is_text, prove
@@ -38,7 +38,7 @@ class CorruptFrame(WireError):
     """What came is not what was sent: the connection goes on, and it may be asked for again."""
 
 
-def digest_of(data: bytes) -> bytes:
+def digest_of(data: Union[bytes, bytearray]) -> bytes:
     """Return what a body is known by on these connections."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
@@ -93,7 +93,9 @@ class PeerStream:
         header: dict[str, Any] = json.loads(text)
         body = _exactly(self._connection, body_bytes)
         if body and digest_of(body).hex() != header.get("digest"):
-            raise CorruptFrame("what a peer sent was changed on the way, or before it was sent", given=str(header)[:200])
+            raise CorruptFrame(
+                "what a peer sent was changed on the way, or before it was sent", given=str(header)[:200]
+            )
         return header, body
 
     def wait(self, seconds: Optional[float]) -> None:

@@ -13,12 +13,12 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.index import open_index
+from cordee.systems.data.node.stores import open_store
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
-from cordee.systems.data.node.stores import open_store
 from cordee.testing.servers.object_store import DisposableS3, FailingWay
 
 OPTIONS = PackOptions(shard_bytes=60_000, workers=2, name="x")

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from cordee.core.errors import DataError
 from cordee.job.profile import ClusterProfile
 from cordee.systems.data.cli import command
-from cordee.systems.data.stage import stage
 from cordee.systems.data.node.stage.claims import IDLE_S, StagedSets
 from cordee.systems.data.node.stage.tier import Tier, decide
+from cordee.systems.data.stage import stage
 
 HERE = os.getpid()
 

@@ -98,7 +98,9 @@ def stage(
     def fill(blocks: BlockFolder) -> None:
         FanOut(source.name, source.store, blocks, tell=lambda count: tell(0, count)).run()
 
-    put = copy.put(source, key, chosen, claim, fill if copied else None, lambda target: _finish(target, prepare, address))
+    put = copy.put(
+        source, key, chosen, claim, fill if copied else None, lambda target: _finish(target, prepare, address)
+    )
     size = bytes_below(put.path)
     copy.served_no_more(source, put)
     read = source.bytes if put.new else 0

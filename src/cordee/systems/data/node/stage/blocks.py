@@ -78,20 +78,20 @@ class BlockFolder:
                 if block < row.count and self._holds(block, digest):
                     self._digests[block] = digest
             self._kept = kept.open("ab", buffering=0)
-        self._bytes = sum(row.length(block) for block in self._digests)
+        self._size = sum(row.length(block) for block in self._digests)
 
     @classmethod
     def whole_one(cls, folder: Path, row: BlockRow) -> BlockFolder:
         """Return a folder that has all of it already; what digests its blocks came with is not known any more."""
         found = cls(folder, row, None)
         found._digests = dict.fromkeys(range(row.count))
-        found._bytes = row.bytes
+        found._size = row.bytes
         return found
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """What is there."""
-        return self._bytes
+        return self._size
 
     @property
     def whole(self) -> bool:
@@ -140,7 +140,7 @@ class BlockFolder:
             self._kept.write(_RECORD.pack(block, digest))
         with self._come:
             if block not in self._digests:
-                self._bytes += self.row.length(block)
+                self._size += self.row.length(block)
             self._digests[block] = digest
             self._come.notify_all()
 

@@ -14,6 +14,7 @@ from cordee.systems.data.node.stage.blocks import BlockFolder, BlockRow
 from cordee.systems.data.node.stage.claims import StagedSets
 from cordee.systems.data.node.stage.source import StagingSource, source_of, unpack
 from cordee.systems.data.node.stage.tier import Tier
+from cordee.systems.data.node.stores.local import SourceChanged
 
 _KEPT = ".blocks"
 _PACKED = ".packed"
@@ -104,10 +105,10 @@ def refuse_changed(source: StagingSource) -> None:
     """Raise where the source is not what it was when it was listed.
 
     Raises:
-        DataError: so it is.
+        SourceChanged: so it is.
     """
     if source_of(source.address, unpack=source.archive).objects != source.objects:
-        raise DataError(
+        raise SourceChanged(
             "it changed while it was staged", given=source.address, next="stage it again when nobody writes it"
         )
 

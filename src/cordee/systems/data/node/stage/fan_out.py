@@ -168,7 +168,7 @@ class FanOut:
     def _take(self, block: int, data: bytes) -> None:
         self._folder.put(block, data)
         self._last_came = time.monotonic()
-        self._tell(self._folder.bytes)
+        self._tell(self._folder.size)
 
     # From peers
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 SHARED_KINDS = frozenset(
     [
         "lustre",
@@ -34,7 +36,7 @@ SHARED_KINDS = frozenset(
 MEMORY_KINDS = frozenset(["tmpfs", "ramfs"])
 
 
-def kind_of_file_system(name: str) -> str:
+def kind_of_file_system(name: str) -> Literal["memory", "node", "shared"]:
     """Return what kind of place a file system of this name is."""
     if name in MEMORY_KINDS:
         return "memory"

@@ -28,6 +28,7 @@ from cordee.systems.data.node.stage.fan_out import BlockService, FanOut, Rate, S
 from cordee.systems.data.node.stage.source import StagingSource, source_of
 from cordee.systems.data.node.stage.tier import decide, tiers
 from cordee.systems.data.node.stores import is_remote
+from cordee.systems.data.node.stores.local import SourceChanged
 from cordee.wire.peers import PeerListener
 
 _TELL_S = 1.0
@@ -45,7 +46,7 @@ class StagingWorker:
         self._node, self._claim, self._token = begin["node"], begin["claim"], bytes.fromhex(begin["token"])
         self._service = BlockService()
         self._listener = PeerListener(begin["host"], self._token, self._node, self._service.answer)
-        self._stopped = threading.Event()
+        self._stopped, self._rate = threading.Event(), Rate(None)
         self._served: list[tuple[StagingSource, copy.StagedCopy]] = []
         say(port=self._listener.port)
 
@@ -59,12 +60,19 @@ class StagingWorker:
                     self._stage(wanted, asked)
                 except CordeeError as error:
                     self._service.offer(wanted["name"], None)
-                    say(staged=wanted["name"], fault=error.text, given=str(error.given or ""), next=error.next or "")
+                    changed = isinstance(error, SourceChanged)
+                    about = {"given": str(error.given or ""), "next": error.next or "", "changed": changed}
+                    say(staged=wanted["name"], fault=error.text, **about)
                 except OSError as error:
                     self._service.offer(wanted["name"], None)
                     text = f"{error.strerror or error}: {error.filename or ''}"
                     say(staged=wanted["name"], fault=text, given=wanted["place"], next="look at this node's disk")
             say(done=True)
+
+    def hear(self, asked: dict[str, Any]) -> None:
+        """Know what will be done next: a node whose ranks wait stages what it is at without a limit, too."""
+        if asked["do"] == "stage":
+            self._rate.bytes_per_s = asked["rate"]
 
     def stop(self) -> None:
         """End what is under way."""
@@ -80,6 +88,7 @@ class StagingWorker:
         try:
             source = source_of(asked["from"], unpack=not asked["packed"])
             document = {**source.document(), "key": source.key("")}
+            Path(asked["out"]).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(Path(asked["out"]), json.dumps(document))
         except CordeeError as error:
             say(listed=asked["set"], fault=error.text, given=str(error.given or ""), next=error.next or "")
@@ -107,7 +116,9 @@ class StagingWorker:
         chosen, reason = decide(wanted["to"], source.staged_bytes(copied), there, removable)
         if chosen is None:
             if wanted["to"] != "auto":
-                raise DataError(f"it cannot be staged: {reason}", given=wanted["place"], next="make room, or stage less")
+                raise DataError(
+                    f"it cannot be staged: {reason}", given=wanted["place"], next="make room, or stage less"
+                )
             self._service.offer(name, None)
             say(staged=name, tier="shared", path=wanted["place"], bytes=source.bytes, source_bytes=0, peer_bytes=0)
             return
@@ -116,7 +127,7 @@ class StagingWorker:
         def fill(blocks: BlockFolder) -> None:
             self._service.offer(name, blocks)
             fan_out.append(
-                FanOut(name, source.store, blocks, self._node, peers, self._token, Rate(asked["rate"]), self._stopped)
+                FanOut(name, source.store, blocks, self._node, peers, self._token, self._rate, self._stopped)
             )
             ended = threading.Event()
             threading.Thread(target=_tell_so_far, args=(name, blocks, fan_out[0], ended), daemon=True).start()
@@ -194,7 +205,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 def _tell_so_far(name: str, blocks: BlockFolder, fan_out: FanOut, ended: threading.Event) -> None:
     while not ended.wait(_TELL_S):
-        say(so_far=name, bytes=blocks.bytes, of=blocks.row.bytes, source_bytes=fan_out.source_bytes)
+        say(so_far=name, bytes=blocks.size, of=blocks.row.bytes, source_bytes=fan_out.source_bytes)
 
 
 def main() -> int:
@@ -212,7 +223,9 @@ def main() -> int:
     thread = threading.Thread(target=work)
     thread.start()
     for line in sys.stdin:
-        waiting.put(json.loads(line))
+        asked = json.loads(line)
+        worker.hear(asked)
+        waiting.put(asked)
     worker.stop()
     waiting.put(None)
     thread.join()
