@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator
 
 from cordee.core.errors import DataError
 from cordee.machine.node_folder import name_of_user
@@ -50,10 +50,18 @@ class StagedSets:
         return folder
 
     @contextlib.contextmanager
-    def locked(self, key: str) -> Iterator[None]:
-        """Keep all others from staging, claiming or removing this one; waits for them."""
+    def locked(self, key: str, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Keep all others from staging, claiming or removing this one; waits for them.
+
+        Args:
+            waits: called before that, if it must.
+        """
         with (self.root / f"{key}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waits()
+                fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def claim(self, key: str, pid: int) -> None:

@@ -58,6 +58,7 @@ def put(
     fill: Optional[Fill],
     finish: Callable[[Path], None] = lambda target: None,
     lists_again: bool = True,
+    waits: Callable[[], None] = lambda: None,
 ) -> StagedCopy:
     """Put a data set on a tier and claim it; waits for another process that does the same.
 
@@ -67,12 +68,13 @@ def put(
         fill: brings the blocks; None: an archive is unpacked from where it lies.
         finish: what is done to it before anyone sees it.
         lists_again: whether the source is looked at again at the end, as what is read from it now does not show all changes.
+        waits: called before it waits for a process that does the same.
 
     Raises:
         DataError: it cannot be read, changed meanwhile, or the tier is full. Nothing is left of it then.
     """
     sets = StagedSets(tier.folder)
-    with sets.locked(key):
+    with sets.locked(key, waits):
         path, removed, blocks = sets.folder(key) / source.name, [], None
         new = not path.exists()  # else somebody has staged it while this one waited
         if new:

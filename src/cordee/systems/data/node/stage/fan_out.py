@@ -95,7 +95,7 @@ class FanOut:
         self._lock = threading.Lock()
         self._taken: set[int] = set()
         self._failure: Optional[BaseException] = None
-        self._last_came = time.monotonic()
+        self._last_came, self._impatient = time.monotonic(), False
         self._own = next((place for place, peer in enumerate(self._peers) if peer.node == node), None)
 
     def run(self) -> None:
@@ -154,13 +154,13 @@ class FanOut:
 
     def _next_own(self) -> Optional[int]:
         """Return a block that this node is to read, and nobody here has begun with."""
-        impatient = time.monotonic() - self._last_came > PATIENCE_S
+        self._impatient = self._impatient or time.monotonic() - self._last_came > PATIENCE_S
         with self._lock:
             for block in self._folder.missing():
                 if block in self._taken:
                     continue
                 owner = self.owner(block)
-                if owner is None or owner == self._own or impatient:
+                if owner is None or owner == self._own or self._impatient:
                     self._taken.add(block)
                     return block
         return None
@@ -176,7 +176,7 @@ class FanOut:
         """Have from each of these nodes the blocks that it reads, now this one and now that, as they have them."""
         streams: dict[str, PeerStream] = {}
         try:
-            while not self._over:
+            while not self._over and not self._impatient:
                 asked = [self._ask(peer, streams) for peer in share if peer.node not in self.gone]
                 if not asked:
                     return
@@ -257,6 +257,11 @@ class BlockService:
         """Give blocks of a set from now on; None: there will be none to have from this node."""
         with self._lock:
             self._sets[name] = folder
+
+    def forget(self, name: str) -> None:
+        """It is not known yet whether there are blocks of a set to be had."""
+        with self._lock:
+            self._sets.pop(name, None)
 
     def answer(self, peer: str, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Answer a peer: with the block, after some time with nothing, or that there is none to be had."""

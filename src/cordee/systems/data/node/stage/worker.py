@@ -103,11 +103,12 @@ class StagingWorker:
         manifest = _manifest(Path(wanted["manifest"]))
         source, key = StagingSource.from_document(manifest), manifest["key"]
         there = tiers(wanted["tiers"])
+        self._service.forget(name)
         for tier in there:
             here = copy.found(source, key, tier, self._claim) if wanted["to"] in ("auto", tier.kind) else None
             if here is not None:
                 self._offer_what_is_there(name, source, here)
-                self._tell(name, tier.kind, here.path, None, began, "it is there already")
+                self._tell(name, tier.kind, here.path, None, began, "it is there already", 0)
                 return
         peers = [StagingPeer(*peer) for peer in asked["peers"]]
         alone = all(peer.node == self._node for peer in peers)
@@ -137,12 +138,18 @@ class StagingWorker:
                 ended.set()
 
         done = copy.put(
-            source, key, chosen, self._claim, fill if copied else None, lists_again=bool(asked["lists_again"])
+            source,
+            key,
+            chosen,
+            self._claim,
+            fill if copied else None,
+            lists_again=bool(asked["lists_again"]),
+            waits=lambda: self._service.offer(name, None),
         )
         if done.blocks is None:
             self._offer_what_is_there(name, source, done)
         self._served.append((source, done))
-        self._tell(name, chosen.kind, done.path, fan_out[0] if fan_out else None, began, reason, source)
+        self._tell(name, chosen.kind, done.path, fan_out[0] if fan_out else None, began, reason, source.bytes * done.new)
 
     def _offer_what_is_there(self, name: str, source: StagingSource, here: copy.StagedCopy) -> None:
         """Give peers what was staged before, unless it is something else than what the source has."""
@@ -160,15 +167,14 @@ class StagingWorker:
         fan_out: Optional[FanOut],
         began: float,
         reason: str,
-        source: Optional[StagingSource] = None,
+        read: int,
     ) -> None:
-        read = fan_out.source_bytes if fan_out is not None else source.bytes if source is not None else 0
         say(
             staged=name,
             tier=tier,
             path=str(path),
             bytes=bytes_below(path),
-            source_bytes=read,
+            source_bytes=fan_out.source_bytes if fan_out is not None else read,
             peer_bytes=fan_out.peer_bytes if fan_out is not None else 0,
             seconds=round(time.monotonic() - began, 3),
             reason=reason,
