@@ -312,7 +312,7 @@ class Clock(NamedTuple):
     id: str
 
 
-class Stage(NamedTuple):
+class StageOrder(NamedTuple):
     """Something for the process that stages data on this node, which is started where there is none; answered by `Staging`."""
 
     request: dict[str, Any]
@@ -598,7 +598,7 @@ class ClientShell(NamedTuple):
 
 
 FromSupervisor = Union[
-    Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, Stage, Ranks, Stop, Signal, StopRequest, StopAt,
+    Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, StageOrder, Ranks, Stop, Signal, StopRequest, StopAt,
     Gather, Observe, ProfileRanks, Shell, ShellInput, ShellResize,
 ]  # fmt: skip
 FromAgent = Union[
@@ -685,7 +685,7 @@ FROM_SUPERVISOR: Kinds[FromSupervisor] = Kinds(
     checks=Checks,
     port=Port,
     clock=Clock,
-    stage=Stage,
+    stage=StageOrder,
     ranks=Ranks,
     stop=Stop,
     signal=Signal,

@@ -14,7 +14,7 @@ import pytest
 from cordee.core.errors import DataError, WireError
 from cordee.systems.data.node.stage import fan_out as module
 from cordee.systems.data.node.stage.blocks import BlockFolder, BlockRow
-from cordee.systems.data.node.stage.fan_out import BlockService, FanOut, Rate, StagingPeer
+from cordee.systems.data.node.stage.fan_out import BlockService, FanOut, StagingPeer, StagingRate
 from cordee.systems.data.node.stores.local import LocalStore
 from cordee.wire.peers import PeerListener, connect
 
@@ -55,10 +55,8 @@ class StagingNode:
     def peer(self) -> StagingPeer:
         return StagingPeer(self.name, "127.0.0.1", self.listener.port)
 
-    def begin(self, peers, rate: Rate | None = None) -> None:
-        self.fan_out = FanOut(
-            "corpus", self.store, self.blocks, self.name, peers, self.token, rate, self.stopped
-        )
+    def begin(self, peers, rate: StagingRate | None = None) -> None:
+        self.fan_out = FanOut("corpus", self.store, self.blocks, self.name, peers, self.token, rate, self.stopped)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -186,7 +184,7 @@ def test_who_comes_later_has_all_of_it_from_the_others(corpus, make_nodes, tmp_p
     ended(nodes)
     read = store.read_bytes
     late = StagingNode("late", tmp_path / "late", store, nodes[0].token)
-    late.begin([one.peer for one in nodes], Rate(2_000_000))
+    late.begin([one.peer for one in nodes], StagingRate(2_000_000))
     began = time.monotonic()
     ended([late])
     late.die()
@@ -197,7 +195,7 @@ def test_who_comes_later_has_all_of_it_from_the_others(corpus, make_nodes, tmp_p
 
 def test_a_peer_that_has_none_of_it_for_too_long_is_not_waited_for(corpus, make_nodes, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE_S", 0.5)
-    store, nodes = make_nodes(2)
+    _, nodes = make_nodes(2)
     nodes[1].service.forget("corpus")
     nodes[0].begin([one.peer for one in nodes])
     ended([nodes[0]])

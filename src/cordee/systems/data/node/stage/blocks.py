@@ -16,7 +16,7 @@ BLOCK_BYTES = 8 << 20
 _RECORD = struct.Struct(f">Q{DIGEST_BYTES}s")
 
 
-class Stretch(NamedTuple):
+class BlockPart(NamedTuple):
     """A part of an object."""
 
     object: Stored
@@ -44,14 +44,14 @@ class BlockRow:
         """Return the bytes of a block."""
         return min(self.block_bytes, self.bytes - block * self.block_bytes)
 
-    def stretches(self, block: int) -> Iterator[Stretch]:
+    def stretches(self, block: int) -> Iterator[BlockPart]:
         """Yield what a block consists of, in order."""
         at, end = block * self.block_bytes, block * self.block_bytes + self.length(block)
         place = bisect.bisect_right(self._starts, at) - 1
         while at < end:
             start = at - self._starts[place]
             length = min(self.objects[place].bytes - start, end - at)
-            yield Stretch(self.objects[place], start, length)
+            yield BlockPart(self.objects[place], start, length)
             at, place = at + length, place + 1
 
 
@@ -171,7 +171,7 @@ class BlockFolder:
             return False
 
 
-def _read(folder: Path, part: Stretch) -> bytes:
+def _read(folder: Path, part: BlockPart) -> bytes:
     descriptor = os.open(folder / part.object.name, os.O_RDONLY | os.O_CLOEXEC)
     try:
         pieces, at, end = [], part.start, part.start + part.length

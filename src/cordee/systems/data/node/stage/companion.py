@@ -18,7 +18,7 @@ from cordee.systems.data.node.stage.claims import StagedSets
 from cordee.systems.data.node.stage.tier import tiers
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
 from cordee.telemetry.node.catalogue import STAGING, described
-from cordee.wire.messages import Stage, Staging
+from cordee.wire.messages import StageOrder, Staging
 
 _MODULE = "cordee.systems.data.node.stage.worker"
 _GROUP = "staging"
@@ -45,12 +45,12 @@ class StagingCompanion(Companion):
 
     def attach(self, host: CompanionHost) -> Handlers:
         self._host = host
-        return {Stage: self._order}
+        return {StageOrder: self._order}
 
     def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
         return {**env, **{data_variable(name): place for name, place in self._places.items()}}
 
-    def _order(self, order: Stage, body: bytes) -> None:
+    def _order(self, order: StageOrder, body: bytes) -> None:
         assert self._host is not None
         tasks, asked = self._host.watched.tasks, order.request.get("do")
         if asked == "begin":

@@ -35,7 +35,7 @@ class StagingPeer(NamedTuple):
     port: int
 
 
-class Rate:
+class StagingRate:
     """Lets through so many bytes per second, of all threads together; None: all of them."""
 
     def __init__(self, bytes_per_s: Optional[float]) -> None:
@@ -82,13 +82,13 @@ class FanOut:
         node: str = "",
         peers: Sequence[StagingPeer] = (),
         token: bytes = b"",
-        rate: Optional[Rate] = None,
+        rate: Optional[StagingRate] = None,
         stopped: Optional[threading.Event] = None,
         tell: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._name, self._store, self._folder, self._node = name, store, folder, node
         self._peers, self._token = list(peers), token
-        self._rate, self._stopped, self._tell = rate or Rate(None), stopped or threading.Event(), tell
+        self._rate, self._stopped, self._tell = rate or StagingRate(None), stopped or threading.Event(), tell
         self.source_bytes = self.peer_bytes = 0
         self.corrupt: list[tuple[int, str]] = []
         self.gone: set[str] = set()

@@ -13,7 +13,7 @@ from cordee.control.supervisor.stager import DataStager
 from cordee.core.clock import monotonic
 from cordee.core.errors import CordeeError
 from cordee.core.units import format_size
-from cordee.wire.messages import Stage, Staging
+from cordee.wire.messages import StageOrder, Staging
 
 _BEGIN_S = 60.0
 _LIST_S = 3600.0
@@ -171,7 +171,7 @@ class RunStager(DataStager):
             at_work.staged, at_work.done = {}, False
             lists_again = name == chosen[0] and not before
             asked = {"do": "stage", "sets": sets, "peers": peers, "rate": rate, "lists_again": lists_again}
-            self.allocation.order(at_work.node, Stage(asked))
+            self.allocation.order(at_work.node, StageOrder(asked))
         await self._until(chosen, lambda at_work: at_work.done, None, "staged nothing")
         for name in chosen:
             for said in self._at_work[name].staged.values():
@@ -195,7 +195,7 @@ class RunStager(DataStager):
         begun = f"{self._token[:8]}-{self._count}"
         self._at_work[name] = _Stage(node, begun)
         request = {"do": "begin", "host": node.address, "token": self._token, "begun": begun}
-        if not self.allocation.order(node, Stage(request)):
+        if not self.allocation.order(node, StageOrder(request)):
             self._at_work[name].ended = "its agent is gone"
 
     async def _list(self, name: str) -> None:
@@ -207,7 +207,7 @@ class RunStager(DataStager):
         for place, one in wanted:
             out = f"{self.allocation.folder}/control/stage/{place}-{self._token[:8]}-{self._count}.json"
             asked = {"do": "list", "set": one["name"], "from": one["place"], "packed": False, "out": out}
-            self.allocation.order(at_work.node, Stage(asked))
+            self.allocation.order(at_work.node, StageOrder(asked))
         await self._until(
             [name], lambda stage: len(stage.listed) == len(wanted), _LIST_S, "did not list the data in time"
         )
@@ -250,4 +250,4 @@ class RunStager(DataStager):
         for name in names:
             at_work = self._at_work.pop(name)
             if at_work.ended is None and at_work.node.session is not None:
-                self.allocation.order(at_work.node, Stage({"do": "end"}))
+                self.allocation.order(at_work.node, StageOrder({"do": "end"}))

@@ -24,7 +24,7 @@ from cordee.runs.folder import write_atomically
 from cordee.systems.data.node.stage import copy
 from cordee.systems.data.node.stage.blocks import BlockFolder, BlockRow
 from cordee.systems.data.node.stage.claims import StagedSets, bytes_below
-from cordee.systems.data.node.stage.fan_out import BlockService, FanOut, Rate, StagingPeer
+from cordee.systems.data.node.stage.fan_out import BlockService, FanOut, StagingPeer, StagingRate
 from cordee.systems.data.node.stage.source import StagingSource, source_of
 from cordee.systems.data.node.stage.tier import decide, tiers
 from cordee.systems.data.node.stores import is_remote
@@ -46,7 +46,7 @@ class StagingWorker:
         self._node, self._claim, self._token = begin["node"], begin["claim"], bytes.fromhex(begin["token"])
         self._service = BlockService()
         self._listener = PeerListener(begin["host"], self._token, self._node, self._service.answer)
-        self._stopped, self._rate = threading.Event(), Rate(None)
+        self._stopped, self._rate = threading.Event(), StagingRate(None)
         self._served: list[tuple[StagingSource, copy.StagedCopy]] = []
         say(port=self._listener.port)
 
@@ -149,7 +149,9 @@ class StagingWorker:
         if done.blocks is None:
             self._offer_what_is_there(name, source, done)
         self._served.append((source, done))
-        self._tell(name, chosen.kind, done.path, fan_out[0] if fan_out else None, began, reason, source.bytes * done.new)
+        self._tell(
+            name, chosen.kind, done.path, fan_out[0] if fan_out else None, began, reason, source.bytes * done.new
+        )
 
     def _offer_what_is_there(self, name: str, source: StagingSource, here: copy.StagedCopy) -> None:
         """Give peers what was staged before, unless it is something else than what the source has."""
