@@ -22,8 +22,9 @@ def _line(name: str, tier: str, nodes: list[dict[str, Any]]) -> str:
         return f"{name}: read in place by {count}, where it does not fit"
     read, given = sum(one["source_bytes"] for one in nodes), sum(one.get("peer_bytes", 0) for one in nodes)
     size, longest_s = max(one["bytes"] for one in nodes), max(one.get("seconds", 0.0) for one in nodes)
-    how = [f"{format_size(read)} read from the source" if read else "it was there already"]
-    if given:
-        how.append(f"{format_size(given)} given from node to node")
-    place = "the memory" if tier == "memory" else "the disk"
-    return f"{name}: {format_size(size)} in {place} of {count} within {format_duration(longest_s)}; {', '.join(how)}"
+    place = "in the memory" if tier == "memory" else "on the disk"
+    there = f"{name}: {format_size(size)} {place} of {count}"
+    if not read and not given:
+        return f"{there}; it was there already"
+    passed_on = f", {format_size(given)} given from node to node" if given else ""
+    return f"{there} within {format_duration(longest_s)}; {format_size(read)} read from the source{passed_on}"

@@ -63,12 +63,12 @@ def test_ranks_find_what_was_read_once_for_all_nodes(job):
     again, _ = run(job)
     assert sum(one["source_bytes"] for one in again["staged"]) == 0
     report = (Path(again["folder"]) / "report" / "index.html").read_text()
-    assert "in the disk of 2 nodes" in report
+    assert "on the disk of 2 nodes; it was there already" in report
     assert "bringing data to the nodes" in report
 
 
 def test_what_fits_nowhere_ends_the_run_with_the_nodes_name_and_what_to_do(job):
-    os.truncate(job / "corpus/a/0.bin", 100 << 40)
+    os.truncate(job / "corpus/a/0.bin", 10 << 40)
     document, _ = run(job)
     assert (document["state"], document["exit_code"], document["reason"]) == ("failed", 5, "staging")
     assert "cannot stage the data set corpus: it cannot be staged: not the node's disk" in document["text"]

@@ -23,6 +23,7 @@ from cordee.wire.messages import StageOrder, Staging
 _MODULE = "cordee.systems.data.node.stage.worker"
 _GROUP = "staging"
 _EVERY_S = 1.0
+_STORE = ("AWS_", "CORDEE_STORE_")
 
 
 class StagingCompanion(Companion):
@@ -89,13 +90,17 @@ class StagingCompanion(Companion):
         task = Task(
             name,
             tuple(module_argv(_MODULE, user_site=True)),
-            dict(os.environ, PYTHONPATH=str(host.node_zip)),
+            {**os.environ, **self._store_access(), "PYTHONPATH": str(host.node_zip)},
             "/",
             group="stage",
             stdin=_line(first),
             open_stdin=True,
         )
         host.watched.run_task(task, finished, output=printed)
+
+    def _store_access(self) -> dict[str, str]:
+        """Return what the job says of its object store: what stages must ask as its ranks would."""
+        return {name: value for name, value in self.plan.step.tasks.env.items() if name.startswith(_STORE)}
 
     def _hear(self, said: dict[str, Any]) -> None:
         """Keep where a data set lies, and tell how much of it has come."""

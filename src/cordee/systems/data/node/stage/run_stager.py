@@ -110,7 +110,7 @@ class RunStager(DataStager):
             at_work.listed[said["listed"]] = said
         elif "staged" in said:
             at_work.staged[said["staged"]] = said
-            if "fault" not in said:
+            if "fault" not in said and node.name not in self._have:
                 kept = ("tier", "path", "bytes", "source_bytes", "peer_bytes", "seconds", "reason", "corrupt", "gone")
                 about = {key: said[key] for key in kept if key in said}
                 self.allocation.journal.append(
