@@ -189,6 +189,7 @@ WORDS = {
     "place_source": "call, mesh, megatron or settings",
     "precision": "what it counts, and what not",
     "remark": "what the reader should know",
+    "sets": "data sets: name, place, and where they are brought",
     "storage": "the shared file systems that are counted",
     "metrics": "by name",
     "role": "active, spare, excluded or lost",
