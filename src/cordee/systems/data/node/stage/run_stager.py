@@ -55,7 +55,9 @@ class RunStager(DataStager):
         self._count = 0
         self._at_work: dict[str, _Stage] = {}
         self._manifests: dict[str, dict[str, Any]] = {}
+        # By name and incarnation: who has all of it, and who has been asked to bring it.
         self._have: dict[str, int] = {}
+        self._staging: dict[str, int] = {}
         self._news = asyncio.Event()
         self._beside: Optional[asyncio.Future[None]] = None
 
@@ -118,12 +120,15 @@ class RunStager(DataStager):
                 )
         elif "done" in said:
             at_work.done = True
+            if all("fault" not in one and one["tier"] != "shared" for one in at_work.staged.values()):
+                self._have[node.name] = node.incarnation
         elif "ended" in said:
             at_work.ended = said["ended"]
         self._news.set()
 
     def lost(self, node: Node, reason: str) -> None:
         self._have.pop(node.name, None)
+        self._staging.pop(node.name, None)
         at_work = self._at_work.get(node.name)
         if at_work is not None:
             at_work.ended = "its agent is gone"
@@ -144,12 +149,10 @@ class RunStager(DataStager):
         Raises:
             StagingRefused: a data set cannot be staged. NodeGone: one of the nodes was lost.
         """
-        with_it = [
-            name for name, incarnation in self._have.items() if self.allocation.nodes[name].incarnation == incarnation
-        ]
-        helpers = [name for name in with_it if name not in chosen and self.allocation.nodes[name].session is not None]
-        before = [name for name in [*chosen, *helpers] if name in with_it]
+        helpers = [name for name in self._alive(self._have) if name not in chosen]
         names = [*chosen, *helpers]
+        # Whoever has it gives it to the others, else who is bringing it: nobody else reads the source again.
+        before = self._alive(self._have) or [name for name in self._alive(self._staging) if name in names]
         for name in names:
             self._begin(name)
         await self._until(names, lambda at_work: at_work.port is not None, _BEGIN_S, "did not begin to stage")
@@ -164,11 +167,11 @@ class RunStager(DataStager):
             }
             for one in self._sets
         ]
-        read = before or names  # whoever has it gives it to the others, and nobody reads the source again
-        peers = [[name, self.allocation.nodes[name].address, self._at_work[name].port] for name in read]
+        peers = [[name, self.allocation.nodes[name].address, self._at_work[name].port] for name in before or names]
         for name in names:
             at_work = self._at_work[name]
             at_work.staged, at_work.done = {}, False
+            self._staging[name] = at_work.node.incarnation
             lists_again = name == chosen[0] and not before
             asked = {"do": "stage", "sets": sets, "peers": peers, "rate": rate, "lists_again": lists_again}
             self.allocation.order(at_work.node, StageOrder(asked))
@@ -176,16 +179,16 @@ class RunStager(DataStager):
         for name in chosen:
             for said in self._at_work[name].staged.values():
                 if said.get("changed"):
+                    self._have, self._staging = {}, {}
                     return str(said["fault"])
                 if "fault" in said:
                     text = f"{name} cannot stage the data set {said['staged']}: {said['fault']}"
                     raise StagingRefused(text, given=said["given"], next=said["next"] or None)
-        for name in names:
-            if self._at_work[name].done and all(
-                said.get("tier") != "shared" for said in self._at_work[name].staged.values()
-            ):
-                self._have[name] = self.allocation.nodes[name].incarnation
         return ""
+
+    def _alive(self, names: dict[str, int]) -> list[str]:
+        nodes = self.allocation.nodes
+        return [name for name, number in names.items() if nodes[name].incarnation == number and nodes[name].session]
 
     def _begin(self, name: str) -> None:
         node, at_work = self.allocation.nodes[name], self._at_work.get(name)
