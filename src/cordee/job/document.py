@@ -123,8 +123,8 @@ class Data(Document):
 
     source: str = Field(alias="from")
     """A folder, a file, an archive, packed data, an `s3://` address, or the name of a shared data set of the cluster."""
-    to: Literal["auto", "memory", "node", "shared"] = "auto"
-    """The kind of tier that it is read from; `memory` and `node` are refused in this version."""
+    to: Literal["auto", "memory", "node", "shared"] = "shared"
+    """Where it is read: brought to each node's `memory` or disk (`node`), to what fits of these (`auto`), or in place (`shared`)."""
 
     @field_validator("source")
     @classmethod

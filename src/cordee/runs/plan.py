@@ -109,7 +109,7 @@ class RunEnvironment(NamedTuple):
 
 
 class RunStep(NamedTuple):
-    """One step; `systems` are the parts of systems that have no field of their own here, by their names."""
+    """One step; `systems` are the parts of systems that have no field of their own here, by their names; `data` as in the plan."""
 
     tasks: RunTasks
     checkpoint: Checkpoints
@@ -118,7 +118,13 @@ class RunStep(NamedTuple):
     environment: Optional[RunEnvironment] = None
     systems: dict[str, Any] = {}  # noqa: RUF012
     vet: RunVet = RunVet()
+    data: tuple[dict[str, Any], ...] = ()
     restart: RunRestart = RunRestart()
+
+    @property
+    def stages(self) -> bool:
+        """Whether data is brought to the nodes before ranks start."""
+        return any(one.get("stage") for one in self.data)
 
 
 class RunTimeouts(NamedTuple):

@@ -16,7 +16,7 @@ ENDED = ("finished", "failed", "cancelled")
 
 @dataclass
 class Phase:
-    """A stretch of the run's time: `queue, connect, vet, setup, start, train, restart, end`; epoch seconds, UTC.
+    """A stretch of the run's time: `queue, connect, vet, setup, stage, start, train, restart, end`; epoch seconds, UTC.
 
     `segment` is the one that it belongs to, from 1; waiting for nodes belongs to the segment that gets them.
     """
@@ -99,6 +99,7 @@ class RunState:
         checkpoint: this run's newest complete one.
         began_from: what its first attempt began from, or the first after a resume: `{path, run, other}`, `other` when it
             was not the run's own; None at zero.
+        staged: what was brought to which node: `{node, data, tier, path, bytes, source_bytes, peer_bytes, seconds, reason}`.
         data_reads: how far each attempt's ranks were in each data set, and `saves` by position.
         children: the runs below this one that were placed or have ended: `{name, run, state, job, exit_code, reason, text,
             outcome}`; `state` is placed, finished, failed, cancelled or skipped.
@@ -114,6 +115,7 @@ class RunState:
     nodes: list[NodeState] = field(default_factory=list)
     ranks: list[RankState] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
+    staged: list[dict[str, Any]] = field(default_factory=list)
     step: Optional[int] = None
     total: Optional[int] = None
     checkpoint: Optional[str] = None
@@ -376,6 +378,16 @@ def _vetting_verdict(state: RunState, event: dict[str, Any], at: float) -> None:
     state.vetting = event["document"]
 
 
+def _staging_started(state: RunState, event: dict[str, Any], at: float) -> None:
+    _enter(state, "stage", at)
+
+
+def _node_staged(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.staged = [one for one in state.staged if (one["node"], one["data"]) != (event["node"], event["data"])]
+    about = ("node", "data", "tier", "path", "bytes", "source_bytes", "peer_bytes", "seconds", "reason")
+    state.staged.append({key: event[key] for key in about if key in event})
+
+
 def _setup_started(state: RunState, event: dict[str, Any], at: float) -> None:
     _enter(state, "setup", at)
 
@@ -515,6 +527,8 @@ _HANDLERS: dict[str, Callable[[RunState, dict[str, Any], float], None]] = {
     "nodes_chosen": _nodes_chosen,
     "node_suspected": _node_suspected,
     "setup_started": _setup_started,
+    "staging_started": _staging_started,
+    "node_staged": _node_staged,
     "attempt_started": _attempt_started,
     "rank_started": _rank_started,
     "rank_exited": _rank_exited,

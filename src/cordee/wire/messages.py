@@ -312,6 +312,12 @@ class Clock(NamedTuple):
     id: str
 
 
+class StageOrder(NamedTuple):
+    """Something for the process that stages data on this node, which is started where there is none; answered by `Staging`."""
+
+    request: dict[str, Any]
+
+
 class Ranks(NamedTuple):
     """Start the ranks of an attempt; which nodes it has is in the body: see `cordee.control.world`."""
 
@@ -504,6 +510,12 @@ class Time(NamedTuple):
     unix_s: float
 
 
+class Staging(NamedTuple):
+    """What the process that stages data says."""
+
+    said: dict[str, Any]
+
+
 class RanksStarted(NamedTuple):
     """Ranks run: all that began together."""
 
@@ -599,12 +611,12 @@ class ClientShell(NamedTuple):
 
 
 FromSupervisor = Union[
-    Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, Ranks, Stop, Signal, StopRequest, StopAt,
+    Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, StageOrder, Ranks, Stop, Signal, StopRequest, StopAt,
     Gather, Observe, ProfileRanks, PoolTasks, Shell, ShellInput, ShellResize,
 ]  # fmt: skip
 FromAgent = Union[
     Hello, Alive, Cleared, ContainerDone, ContainerLost, SetupDone, ChecksOutput, ChecksDone, FreePorts, Time,
-    RanksStarted, RanksEnded, StopAnswers, Telemetry, Gathered, PoolNews, ShellOutput, ShellExit,
+    Staging, RanksStarted, RanksEnded, StopAnswers, Telemetry, Gathered, PoolNews, ShellOutput, ShellExit,
 ]  # fmt: skip
 FromClient = Union[Requests, ClientShell, ShellInput, ShellResize]
 ToClient = Union[ShellOutput, ShellExit]
@@ -686,6 +698,7 @@ FROM_SUPERVISOR: Kinds[FromSupervisor] = Kinds(
     checks=Checks,
     port=Port,
     clock=Clock,
+    stage=StageOrder,
     ranks=Ranks,
     stop=Stop,
     signal=Signal,
@@ -710,6 +723,7 @@ FROM_AGENT: Kinds[FromAgent] = Kinds(
     checks_done=ChecksDone,
     port=FreePorts,
     clock=Time,
+    staging=Staging,
     ranks_started=RanksStarted,
     ranks_ended=RanksEnded,
     stop_answers=StopAnswers,

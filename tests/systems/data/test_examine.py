@@ -77,11 +77,43 @@ def test_a_place_that_is_not_there_names_the_nearest_at_its_line(make: Make, tmp
     assert plan.step.data == ()
 
 
-@pytest.mark.parametrize("to", ["memory", "node"])
-def test_staging_is_refused_by_name(make: Make, to: str) -> None:
-    found = _of(make(HEAD + f'[data.corpus]\nfrom = "/tmp"\nto = "{to}"\n')[2], "not-honoured")
-    assert (found.severity, found.line, found.given, found.allowed) == ("error", 5, to, ["auto", "shared"])
-    assert "auto" in str(found.next)
+@pytest.mark.parametrize(
+    ("to", "where"), [("memory", "the memory of each node before"), ("node", "a disk of each node before")]
+)
+def test_staging_is_planned_and_said(make: Make, tmp_path: Path, to: str, where: str) -> None:
+    _packed(tmp_path / "job/corpus")
+    _, plan, findings = make(HEAD + f'[data.corpus]\nfrom = "corpus"\nto = "{to}"\n')
+    found = _of(findings, "data-staged")
+    assert (found.severity, found.line) == ("info", 5)
+    assert f"corpus (2.05 kB) is brought to {where}" in found.text
+    assert plan.step.data[0].stage is not None
+    assert {"stager", "companion/data"} <= set(plan.node_parts)
+
+
+def test_without_to_and_where_it_is_the_nodes_own_nothing_is_staged(make: Make, tmp_path: Path) -> None:
+    _packed(tmp_path / "job/corpus")
+    _, plan, findings = make(HEAD + '[data.corpus]\nfrom = "corpus"\n')
+    assert (findings, plan.step.data[0].to, plan.step.data[0].stage) == ([], "shared", None)
+    _, plan, findings = make(HEAD + '[data.corpus]\nfrom = "corpus"\nto = "auto"\n')
+    assert "read in place: it lies on the nodes' own storage" in _of(findings, "data-in-place").text
+    assert plan.step.data[0].stage is None
+
+
+def test_what_does_not_fit_into_the_jobs_memory_is_refused(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "job/large.bin").touch()
+    os.truncate(tmp_path / "job/large.bin", 3_000_000_000)
+    text = HEAD + '[need]\nmemory = "4GB"\n[data.corpus]\nfrom = "large.bin"\nto = "memory"\n'
+    found = _of(make(text)[2], "memory-too-small")
+    assert (found.severity, found.given, found.allowed) == ("error", "need.memory 4 GB", "at least 6 GB")
+
+
+def test_auto_says_what_each_node_will_decide(site: Make, tmp_path: Path) -> None:
+    place = _packed(tmp_path / "store/corpus")
+    profile = f'{SLURM}[storage.store]\npath = "{tmp_path}/store"\n'
+    profile += '[storage.nvme]\npath = "/nvme"\nkind = "node"\n'
+    _, plan, findings = site("nodes = 1", profile, f'[data.corpus]\nfrom = "{place}"\nto = "auto"\n')
+    assert "the memory of each node where it fits" in _of(findings, "data-staged").text
+    assert plan.step.data[0].stage.tiers == ("/nvme",)
 
 
 def test_two_names_of_one_variable_are_refused(make: Make) -> None:

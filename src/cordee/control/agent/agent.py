@@ -107,7 +107,7 @@ class Agent:
     def _make_orders(self, plan: RunPlan) -> OrderTaker:
         """Make the parts that do what is ordered, and the table of them."""
         watched, channels, uplink, log = self._watched, self._channels, self._uplink, self._log
-        own = [str(self._folder.root), str(channels.folder)]
+        own = [str(self._folder.root), str(channels.folder), *self._companions.shown()]
         around = AgentSurroundings(plan, own, watched, uplink.news, log.write_own, self._present.kill)
         self._enclosure = enclosure = enclosure_of(around)
         environment = RankEnvironment(base_environment(os.environ, plan.step.tasks, enclosure))

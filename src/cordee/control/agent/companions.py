@@ -67,6 +67,10 @@ class Companion:
         """Take what the agent lends, once and before all else; return who takes which orders of the supervisor."""
         return {}
 
+    def shown(self) -> tuple[str, ...]:
+        """Return folders of this node that ranks must see, also in a container; asked once, before all else."""
+        return ()
+
     def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
         """Return the environment of a rank that is about to start, with what the system adds to it."""
         return env
@@ -111,6 +115,10 @@ class Companions:
     def __init__(self, plan: RunPlan, node: str) -> None:
         parts = (part for port, part in sorted(plan.node_parts.items()) if port.startswith(PORT))
         self._all: list[Companion] = [load(part)(plan, node) for part in parts]
+
+    def shown(self) -> list[str]:
+        """Return folders of this node that ranks must see."""
+        return [folder for companion in self._all for folder in companion.shown()]
 
     def attach(self, host: CompanionHost) -> Handlers:
         """Lend all of them what the agent has; return who takes which orders."""

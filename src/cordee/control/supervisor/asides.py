@@ -19,10 +19,12 @@ from cordee.control.supervisor.decisions.vocabulary import (
     LearnFate,
     RunEvent,
     SayTraining,
+    StageData,
     TrainingEnded,
     TrainingSaid,
 )
 from cordee.control.supervisor.preparer import NodePreparer
+from cordee.control.supervisor.stager import DataStager
 from cordee.control.supervisor.start_checkpoint import Beginning, Beginnings
 from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.core.clock import monotonic
@@ -38,6 +40,7 @@ class Asides:
 
     Args:
         vetting: judges nodes.
+        stager: brings data to them.
         beginnings, checkpoints: of the run.
         lane: where its checkpoints are looked for.
         place: knows what the scheduler has in mind.
@@ -51,6 +54,7 @@ class Asides:
     def __init__(
         self,
         vetting: NodePreparer,
+        stager: DataStager,
         beginnings: Beginnings,
         checkpoints: CheckpointFinder,
         lane: Inline,
@@ -58,7 +62,8 @@ class Asides:
         happened: Callable[[RunEvent], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        self._vetting, self._beginnings, self._checkpoints, self._lane = vetting, beginnings, checkpoints, lane
+        self._vetting, self._stager, self._beginnings = vetting, stager, beginnings
+        self._checkpoints, self._lane = checkpoints, lane
         self._place, self._happened, self._failed = place, happened, failed
         self._tasks: set[asyncio.Task[None]] = set()
         works: dict[type, Callable[[], Coroutine[Any, Any, RunEvent]]] = {
@@ -71,6 +76,7 @@ class Asides:
         self.doings: dict[type, Callable[[Any], object]] = {
             command: partial(self._begin, work) for command, work in works.items()
         }
+        self.doings[StageData] = lambda command: self._begin(partial(self._stager.stage, command.nodes), command)
 
     def _begin(self, work: Callable[[], Coroutine[Any, Any, RunEvent]], command: object) -> None:
         task = asyncio.ensure_future(self._do(work))

@@ -21,7 +21,7 @@ _TICK_S = 0.2
 _SECOND_S = 1.0
 _REFUSED_S = 5.0
 _FULL_DISK_S = 3600.0
-_LAST_TELEMETRY_S = 10.0
+_LAST_TELEMETRY_S = _STAND_DOWN_S = 10.0
 GIVE_BACK_S = 4.0
 
 
@@ -88,6 +88,13 @@ class Ending:
         """
         if await self._lanes.looking.run(self._ownership.look) == "newer":
             raise OwnershipError("a newer supervisor owns this run")
+
+    async def stand_down(self) -> None:
+        """Write what telemetry it has told agents is stored, and the disk has not taken for good: nobody else has it."""
+        closing = asyncio.ensure_future(self._intake.close(_STAND_DOWN_S))
+        while not closing.done():
+            self._place.beat()
+            await asyncio.wait({closing}, timeout=_TICK_S)
 
     async def _end_segment(self, over: SegmentOver, segment: LedSegment, server: Server, group: str) -> Optional[Ended]:
         """Have the run go on in another allocation and return None, or return how it ends because it cannot."""

@@ -17,7 +17,7 @@ from typing import Any, Callable, Optional, TextIO, Union, cast
 
 from cordee import wire
 from cordee.control.supervisor import closing_findings as remarks
-from cordee.control.supervisor import preparer, segments
+from cordee.control.supervisor import preparer, segments, stager
 from cordee.control.supervisor.agents import Agents
 from cordee.control.supervisor.allocation import Allocation, allocation_of
 from cordee.control.supervisor.asides import Asides, GoneAgents
@@ -87,7 +87,6 @@ from cordee.wire.messages import FROM_CLIENT, decode
 EXIT_ENDED = 100
 EXIT_NOT_OURS = 101
 _SAY_S = 5.0
-_STAND_DOWN_S, _BEAT_S = 10.0, 0.2
 
 
 class Supervisor:
@@ -150,6 +149,8 @@ class Supervisor:
             self._prepared,
         )
         self.vetting: preparer.NodePreparer = self._part(preparer.PART)(allocation)
+        staging = self._part(stager.PART) if step.stages else stager.DataStager
+        self.stager: stager.DataStager = staging(allocation)
         about_run = (self.plan, folder, self.nodes, self.journal, self.agents.order, lambda: self.run.attempt)
         self._limit = SegmentLimit(step.segment, self.place, self._happened, self.troubles)
         watched = WatchedRun(*about_run, self._happened, self.agents.happened, self.lanes.make, self._limit.left_s)
@@ -176,7 +177,8 @@ class Supervisor:
         self.ticker.notices.of_nodes.told_before(before.findings)
         self.ending = Ending(parts, self.ticker.sealer, self.ticker.notices, Chain(step.segment, self.place.chains))
         beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
-        asides = Asides(self.vetting, beginnings, self.checkpoints, lane, self.place, self._happened, self._fail)
+        able = (self.vetting, self.stager, beginnings, self.checkpoints, lane, self.place)
+        asides = Asides(*able, self._happened, self._fail)
         self.machines.doings.update({**self._doings(), **asides.doings})
         self._over: asyncio.Future[Union[Ended, SegmentOver]]
         self._ordered: Callable[[], object] = str
@@ -230,18 +232,11 @@ class Supervisor:
             attempt = self.run.attempt
             ended = await self.ending.end(over, self.segment, server, attempt.group if attempt else "")
         except OwnershipError:
-            await self._stand_down()
+            await self.ending.stand_down()
             raise
         ticker.cancel()
         await self.ticker.tell_the_rest()
         return 0 if ended is None or ended.state == "finished" else EXIT_ENDED
-
-    async def _stand_down(self) -> None:
-        """Write what telemetry it has told agents is stored, and the disk has not taken for good: nobody else has it."""
-        closing = asyncio.ensure_future(self.intake.close(_STAND_DOWN_S))
-        while not closing.done():
-            self.place.beat()
-            await asyncio.wait({closing}, timeout=_BEAT_S)
 
     async def _say_that_it_leads(self) -> None:
         """Write that this supervisor leads the run, and, at the beginning of a segment, with what."""
@@ -354,6 +349,8 @@ class Supervisor:
             self.watchers.rank_news(node, message)
         elif isinstance(message, (messages.Gathered, messages.PoolNews)):
             self.watchers.asked_for(node, message, body)
+        elif isinstance(message, messages.Staging):
+            self.stager.message(node, message)
         elif isinstance(message, (messages.ShellOutput, messages.ShellExit)):
             self.shells.agent_message(message, body)
         else:
@@ -368,6 +365,7 @@ class Supervisor:
     def _agent_lost(self, lost: AgentLost) -> None:
         node = self.nodes[lost.node]
         self.vetting.lost(node, lost.reason)
+        self.stager.lost(node, lost.reason)
         self.shells.lost(node, lost.reason)
         self.intake.lost(node)
         self._happened(lost)

@@ -138,19 +138,25 @@ class EnvironmentPlan(Frozen):
     option: str | None = None
 
 
+class DataStaging(Frozen):
+    """How a data set is brought to the nodes: `tiers` are paths of the profile's storage on each node's own disks."""
+
+    tiers: tuple[str, ...] = ()
+
+
 class DataSet(Frozen):
     """A data set of the job as it was found; what was not known at the time is None.
 
     `place` is an absolute path or an address, in `variable` of every rank; `shared` its name in the site's catalogue, with
     `licence` and `group`; `kind`, `samples`, `bytes` and `identity` as a bounded look saw them, and `whole` says whether that
-    was all. `tier`, its `bandwidth_bytes_per_s` and what one node gets of it are those of the profile's `[storage]`.
+    was all. It is brought to the nodes where `stage` is set. `tier`, its `bandwidth_bytes_per_s` and what one node gets of it are those of the profile's `[storage]`.
     """
 
     name: str
     given: str
     place: str
     variable: str
-    to: Literal["auto", "shared"]
+    to: Literal["auto", "memory", "node", "shared"]
     kind: str
     files: int | None = None
     bytes: int | None = None
@@ -163,6 +169,7 @@ class DataSet(Frozen):
     tier: str | None = None
     bandwidth_bytes_per_s: int | None = None
     node_bandwidth_bytes_per_s: int | None = None
+    stage: DataStaging | None = None
 
 
 class Step(Frozen):

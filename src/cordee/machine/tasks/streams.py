@@ -254,10 +254,11 @@ class TaskStreams:
         self._readers.pause(paused)
 
     def type(self, data: bytes) -> None:
-        """Send bytes through the pseudo terminal."""
-        if self._terminal is not None:
+        """Send bytes through the pseudo terminal, or the standard input that was kept open."""
+        target = self._terminal if self._terminal is not None else self._stdin
+        if target is not None:
             self._writing += data
-            self._loop.add_writer(self._terminal, self._write, self._terminal)
+            self._loop.add_writer(target, self._write, target)
 
     def resize(self, rows: int, columns: int) -> None:
         """Tell the pseudo terminal its size in characters."""

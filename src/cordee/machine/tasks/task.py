@@ -178,7 +178,7 @@ class TaskRunner:
         self._end([entry for entry in self._running.values() if entry.task.group == group], "stopped", grace_s)
 
     def write(self, task_id: str, data: bytes) -> None:
-        """Send bytes to a task that runs on a pseudo terminal; a task that is gone swallows them."""
+        """Send bytes to a task that runs on a pseudo terminal or has an open standard input; one that is gone swallows them."""
         entry = self._running.get(task_id)
         if entry is not None:
             entry.streams.type(data)

@@ -25,7 +25,9 @@ from cordee.systems.data.listing import DataLook, look
 from cordee.systems.data.listing_store import look_in_store
 from cordee.systems.data.node.read.variables import data_variable
 from cordee.systems.data.node.shards.index import INDEX_NAME
+from cordee.systems.data.node.stage.tier import MEMORY_BYTES, MEMORY_SHARE
 from cordee.systems.data.shared import is_member, may_read
+from cordee.systems.data.stage.stage import node_tiers
 
 SMALL_BYTES = 1 << 20
 MANY_FILES = 1000
@@ -82,16 +84,6 @@ def plan_data(loaded: LoadedJob) -> tuple[tuple[model.DataSet, ...], list[Findin
             allowed = "names that differ in more than capitals and signs"
             saying.error(key, "bad-value", text, given=name, allowed=allowed, next="rename one of them")
             continue
-        if given.to in ("memory", "node"):
-            saying.error(
-                f"{key}.to",
-                "not-honoured",
-                f"a run does not stage data sets by itself: {name} would be read where it lies",
-                given=given.to,
-                allowed=["auto", "shared"],
-                next=f'write to = "auto", and stage it in `setup`: export {variable}=$(PYTHONPATH= cordee data stage {name} --to {given.to})',
-            )
-            continue
         try:
             found = locate(given.source, loaded.cluster, loaded.folder)
         except CordeeError as error:
@@ -123,7 +115,7 @@ class _Examined:
 
     def __init__(self, loaded: LoadedJob, name: str, found: Located, saying: JobFindings) -> None:
         self._loaded, self._name, self._found, self._saying = loaded, name, found, saying
-        self._key = f"data.{name}.from"
+        self._key, self._to = f"data.{name}.from", loaded.job.data[name].to
         self._tier = tier_of(found.place, loaded.cluster, found.shared.tier if found.shared else None)
         self._look = self._looked()
 
@@ -149,7 +141,7 @@ class _Examined:
             given=self._found.given,
             place=self._found.place,
             variable=data_variable(self._name),
-            to="shared" if self._loaded.job.data[self._name].to == "shared" else "auto",
+            to=self._to,
             kind=seen.kind,
             files=seen.files,
             bytes=seen.bytes if seen.whole else None,
@@ -162,7 +154,64 @@ class _Examined:
             tier=self._tier[0] if self._tier else None,
             bandwidth_bytes_per_s=tier.bandwidth if tier and tier.kind == "shared" else None,
             node_bandwidth_bytes_per_s=_node_bandwidth(tier) if tier else None,
+            stage=self._staging(),
         )
+
+    def _staging(self) -> model.DataStaging | None:
+        """Return how it is brought to the nodes, if it is; and say what `auto` decided, and what memory it takes."""
+        if self._to == "shared":
+            return None
+        why_not = self._not_staged()
+        if why_not and self._to == "auto":
+            self._saying.info(f"data.{self._name}.to", "data-in-place", f"{self._name} is read in place: {why_not}")
+            return None
+        if why_not:
+            self._saying.error(
+                f"data.{self._name}.to",
+                "not-staged",
+                f"{self._name} cannot be brought to the nodes: {why_not}",
+                given=self._to,
+                allowed="shared",
+                next='write to = "shared", or leave it out',
+            )
+            return None
+        size = self._look.bytes if self._look.whole else None
+        named = f"{self._name} ({format_size(size)})" if size is not None else self._name
+        memory = self._loaded.job.need.memory
+        if self._to == "memory" and size is not None and memory is not None and size > MEMORY_SHARE * memory:
+            self._saying.error(
+                f"data.{self._name}.to",
+                "memory-too-small",
+                f"{named} does not fit into the memory of a node beside the training: it counts as the job's",
+                given=f"need.memory {format_size(memory)}",
+                allowed=f"at least {format_size(int(size / MEMORY_SHARE))}",
+                next='ask for more memory, or write to = "node" or "auto"',
+            )
+        self._saying.info(f"data.{self._name}.to", "data-staged", f"{named} is brought to {self._where(size)}")
+        return model.DataStaging(tiers=node_tiers(self._loaded.cluster))
+
+    def _not_staged(self) -> str:
+        """Return why it is no use, or not possible, to bring it to the nodes; empty: it is."""
+        own = self._tier is not None and self._tier[1].kind != "shared"
+        if self._look.elsewhere is not None:
+            return "its shards lie elsewhere than its index"
+        if self._to != "auto" or self._found.remote:
+            return ""
+        here = (
+            None if abilities(self._loaded.cluster.scheduler).several_machines else local_kind(Path(self._found.place))
+        )
+        return "it lies on the nodes' own storage" if own or here is not None else ""
+
+    def _where(self, size: int | None) -> str:
+        counts = "what lies there counts as the job's memory"
+        if self._to == "memory":
+            return f"the memory of each node before the ranks start; {counts}"
+        if self._to == "node":
+            return "a disk of each node before the ranks start"
+        if size is not None and size > MEMORY_BYTES:
+            return f"a disk of each node where it fits, as it is over the {format_size(MEMORY_BYTES)} that centres put into memory; else it is read in place"
+        known = "" if size is not None else f" if it has at most {format_size(MEMORY_BYTES)}"
+        return f"the memory of each node{known} where it fits ({counts}), else to its disk, else it is read in place"
 
     def readable(self) -> bool:
         """Return whether this user can read it; if not, that is an error."""

@@ -12,5 +12,9 @@ SYSTEM = System(
     views="cordee.systems.data.views:DataView",
     report="cordee.systems.data.report:SECTIONS",
     routes="cordee.systems.data.routes:router",
+    node_parts={
+        "stager": "cordee.systems.data.node.stage.run_stager:RunStager",
+        "companion/data": "cordee.systems.data.node.stage.companion:StagingCompanion",
+    },
     pages=(Page("run/:run/data", "data.js", "Data", tab=True),),
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.core.findings import Finding
 from cordee.systems.data.account import SetAccount, account_findings, account_of
+from cordee.systems.data.staged import staged_words
 from cordee.telemetry.shown.view import RunView
 
 if TYPE_CHECKING:
@@ -22,10 +23,11 @@ class DataView(RunView):
         return account_of(self.state)
 
     def document(self) -> dict[str, Any]:
-        return {"data": [account.document() for account in self.accounts]}
+        return {"data": [account.document() for account in self.accounts], "staged": self.state.staged}
 
     def facts(self) -> list[tuple[str, str]]:
-        return [("data", f"{account.name}: {account.text()}") for account in self.accounts]
+        staged = [("staged", text) for text in staged_words(self.state.staged)]
+        return [*staged, *(("data", f"{account.name}: {account.text()}") for account in self.accounts)]
 
     def findings(self) -> list[Finding]:
         return account_findings(self.state)

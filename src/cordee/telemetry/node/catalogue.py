@@ -115,7 +115,13 @@ EGRESS = (
     Metric("egress_connections", "connections", "Connections of the job to destinations of a class, now."),
 )
 
-GROUPS = {"gpu": GPU, "node": NODE, "rank": RANK, "egress": EGRESS}
+# Devices are a node's name and a data set's.
+STAGING = (
+    Metric("staged_bytes", "bytes", "Of a data set, on this node until now."),
+    Metric("staged_source_bytes", "bytes", "Of a data set, read by this node from its source until now."),
+)
+
+GROUPS = {"gpu": GPU, "node": NODE, "rank": RANK, "egress": EGRESS, "staging": STAGING}
 METRICS = {metric.name: metric for metrics in GROUPS.values() for metric in metrics}
 
 

@@ -13,12 +13,13 @@ MEANING = {
     "connect": "agents finding the supervisor",
     "vet": "set-up lines, and the vetting of nodes",
     "setup": "set-up lines",
+    "stage": "bringing data to the nodes",
     "start": "starting ranks",
     "train": "ranks running",
     "restart": "between an attempt and the next",
     "end": "last words",
 }
-_BETWEEN = ("connect", "vet", "setup", "start", "restart")
+_BETWEEN = ("connect", "vet", "setup", "stage", "start", "restart")
 
 
 @dataclass(frozen=True)

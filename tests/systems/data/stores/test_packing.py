@@ -13,12 +13,12 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.index import open_index
+from cordee.systems.data.node.stores import open_store
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
-from cordee.systems.data.stores import open_store
 from cordee.testing.servers.object_store import DisposableS3, FailingWay
 
 OPTIONS = PackOptions(shard_bytes=60_000, workers=2, name="x")
@@ -29,7 +29,7 @@ import os, signal, sys
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.systems.data.pack.build import pack, plan_of
-from cordee.systems.data.stores.s3 import S3Store
+from cordee.systems.data.node.stores.s3 import S3Store
 
 write, names = S3Store.write, []
 

@@ -10,7 +10,7 @@ import pytest
 
 from cordee.core.errors import UsageError
 from cordee.job.profile import ClusterProfile
-from cordee.systems.data.stores import open_store
+from cordee.systems.data.node.stores import open_store
 from cordee.systems.data.survey.path_survey import judge, survey
 
 

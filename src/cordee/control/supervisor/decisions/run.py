@@ -21,6 +21,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Conclude,
     Concluded,
     ContainerGone,
+    DataStaged,
     FateKnown,
     FoundGone,
     HangFound,
@@ -56,6 +57,7 @@ _TERMINATION_S = 2.0
 _OF_TRIAL = (
     AgentLost,
     ContainerGone,
+    DataStaged,
     PortsFound,
     BeginningFound,
     TrainingSaid,
@@ -289,7 +291,8 @@ class RunLead:
         attempt = Attempt(self._attempts + 1, nodes, per_node, launch, self._epoch, silent_s)
         self._trials += 1
         self._former = self.attempt
-        self.trial = Trial(attempt, self._by_name, f"ports-{self._trials}", self._timeouts, self.early)
+        named = f"ports-{self._trials}"
+        self.trial = Trial(attempt, self._by_name, named, self._timeouts, self.early, self._step.stages)
         self._phase = self._train
         return self.trial.begin(now)
 

@@ -19,6 +19,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     BeginningFound,
     CloseAttempt,
     ContainerGone,
+    DataStaged,
     EndTraining,
     FindBeginning,
     FindFenced,
@@ -34,6 +35,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     RankNews,
     RunCommand,
     SayTraining,
+    StageData,
     StartRanks,
     StopRanks,
     TrainingEnded,
@@ -74,6 +76,7 @@ class Trial:
         question: the identifier by which the answer about ports is known.
         timeouts: of the plan.
         early: says whether the run ends early.
+        stages: whether data is brought to the nodes first.
 
     Attributes:
         begun: whether the attempt is in the journal.
@@ -89,6 +92,7 @@ class Trial:
         question: str,
         timeouts: RunTimeouts,
         early: EarlyEnd,
+        stages: bool = False,
     ) -> None:
         self.attempt = attempt
         self.begun = False
@@ -96,6 +100,7 @@ class Trial:
         self.refused: Optional[Ended] = None
         self.lost: Optional[Failure] = None
         self._nodes, self._question, self._timeouts, self._early = nodes, question, timeouts, early
+        self._stages = stages
         self._ports: tuple[int, ...] = ()
         self._asked_at: Optional[float] = None
         self._session: object = None
@@ -105,6 +110,7 @@ class Trial:
         self._fenced: Optional[dict[str, int]] = None
         self._due: Optional[float] = None
         self._rules: dict[type, Callable[[Any], list[RunCommand]]] = {
+            DataStaged: self._staged,
             PortsFound: self._ports_told,
             BeginningFound: self._begin,
             TrainingSaid: self._start,
@@ -125,6 +131,19 @@ class Trial:
         return self._rules[type(event)](event)
 
     def begin(self, now: float) -> list[RunCommand]:
+        """Have data brought to the nodes, if there is any for them, and then ports found."""
+        return [StageData([node.name for node in self.attempt.nodes])] if self._stages else self._ask_for_ports(now)
+
+    def _staged(self, event: DataStaged) -> list[RunCommand]:
+        if event.refusal is not None:
+            self.refused = Ended("failed", EXIT_INTERNAL, "staging", event.refusal)
+        elif event.lost is not None:
+            self.lost = Failure("node_lost", node=event.lost, message="it was lost while data was staged")
+        else:
+            return self._ask_for_ports(event.now)
+        return []
+
+    def _ask_for_ports(self, now: float) -> list[RunCommand]:
         """Have the first node tell two free ports."""
         node = self.attempt.nodes[0]
         self._asked_at, self._session, self._due = now, node.session, now + _SECOND_S

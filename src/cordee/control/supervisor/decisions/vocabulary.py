@@ -318,6 +318,14 @@ class Concluded(NamedTuple):
     refusal: Optional[str]
 
 
+class DataStaged(NamedTuple):
+    """The nodes of the next attempt have its data; else `refusal` says why they cannot, or `lost` which of them is gone."""
+
+    now: float
+    refusal: Optional[str] = None
+    lost: Optional[str] = None
+
+
 class PortsFound(NamedTuple):
     """A node has told which of its ports are free, or why none is."""
 
@@ -476,6 +484,12 @@ class Conclude(NamedTuple):
     """Have the nodes judged against each other; answered by `Concluded`."""
 
 
+class StageData(NamedTuple):
+    """Have the data sets of the plan brought to these nodes; answered by `DataStaged`."""
+
+    nodes: list[str]
+
+
 class FindBeginning(NamedTuple):
     """Find out where the next attempt begins; answered by `BeginningFound`."""
 
@@ -520,6 +534,7 @@ RunEvent = Union[
     Preparing,
     Broke,
     Concluded,
+    DataStaged,
     PortsFound,
     BeginningFound,
     TrainingSaid,
@@ -539,6 +554,7 @@ RunCommand = Union[
     VetAgain,
     FindFenced,
     Conclude,
+    StageData,
     FindBeginning,
     SayTraining,
     EndTraining,

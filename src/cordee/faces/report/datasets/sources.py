@@ -15,7 +15,7 @@ _GPU_SAMPLERS = _SAMPLERS / "gpu"
 _PLACE = re.compile(r"(proc|sys)/[a-z]|cgroup |perf_event")
 _CALLS = ("metric", "described")
 # Groups that a system measures: how it counts (`cordee.systems.egress.node.counts`).
-_OF_SYSTEMS = {"egress": ("sock-diag", "nft-cgroup")}
+_OF_SYSTEMS = {"egress": ("sock-diag", "nft-cgroup"), "staging": ("agent",)}
 
 
 @lru_cache(maxsize=1)

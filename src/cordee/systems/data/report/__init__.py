@@ -10,6 +10,7 @@ from cordee.core.draw.pages import page_environment
 from cordee.systems.data.account import account_of
 from cordee.systems.data.loading import loading_view
 from cordee.systems.data.report.loading import loading_charts, loading_document, loading_facts, loading_lines
+from cordee.systems.data.staged import staged_words
 from cordee.telemetry.shown.section import Reported, Section
 from cordee.telemetry.shown.words import text_lines
 
@@ -17,14 +18,20 @@ _POINTS = 300
 
 
 class AccountSection(Section):
-    """The account of each data set: every sample once, or not. What it says as text, the system's view says."""
+    """What was brought to the nodes, and the account of each data set: every sample once, or not.
+
+    What it says as text, the system's view says.
+    """
 
     name = "data"
     place = "phases"
 
     def html(self) -> str:
         said = Markup("<p>Data set {}: {}.</p>\n")
-        return Markup("").join(said.format(account.name, account.text()) for account in account_of(self.reported.state))
+        staged = Markup("<p>Staged: {}.</p>\n")
+        lines = [staged.format(text) for text in staged_words(self.reported.state.staged)]
+        lines += [said.format(account.name, account.text()) for account in account_of(self.reported.state)]
+        return Markup("").join(lines)
 
 
 class LoadingSection(Section):

@@ -1,29 +1,28 @@
-"""Staging one data set on this node."""
+"""Staging one data set on this node, alone."""
 
 from __future__ import annotations
 
-import errno
 import os
 import shlex
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cordee.core.errors import DataError
 from cordee.job.profile import ClusterProfile
 from cordee.systems.data.node.shards.index import INDEX_NAME
-from cordee.systems.data.stage.claims import StagedSets, bytes_below
-from cordee.systems.data.stage.source import StagingSource, source_of, unpack
-from cordee.systems.data.stage.tier import Tier, To, decide, tiers
-from cordee.systems.data.stores import Stored, is_remote
+from cordee.systems.data.node.stage import copy
+from cordee.systems.data.node.stage.blocks import BlockFolder
+from cordee.systems.data.node.stage.claims import StagedSets, bytes_below
+from cordee.systems.data.node.stage.fan_out import FanOut
+from cordee.systems.data.node.stage.source import source_of
+from cordee.systems.data.node.stage.tier import decide, tiers
+from cordee.systems.data.node.stores import is_remote
 
-_PIECE_BYTES = 16 << 20
-_WORKERS = 4
+To = Literal["auto", "memory", "node"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,11 @@ class Staged:
 
     def document(self) -> dict[str, Any]:
         return dict(vars(self))
+
+
+def node_tiers(profile: ClusterProfile) -> tuple[str, ...]:
+    """Return the paths of a profile's storage that each node has for itself on a disk."""
+    return tuple(tier.path for tier in profile.storage.values() if tier.kind == "node")
 
 
 def stage(
@@ -77,106 +81,44 @@ def stage(
     began = time.monotonic()
     source = source_of(address, unpack=unpacked)
     key = source.key(prepare)
-    there = tiers(profile)
+    there = tiers(node_tiers(profile))
     for tier in there:
-        if to in ("auto", tier.kind):
-            sets = StagedSets(tier.folder)
-            if (sets.folder(key) / source.name).exists():
-                with sets.locked(key):
-                    if (sets.folder(key) / source.name).exists():
-                        sets.claim(key, claim)
-                        path = sets.folder(key) / source.name
-                        return Staged(
-                            tier.kind, str(path), bytes_below(path), 0, time.monotonic() - began, "it is there already"
-                        )
-    size = source.staged_bytes
+        here = copy.found(source, key, tier, claim) if to in ("auto", tier.kind) else None
+        if here is not None:
+            passed_s, reason = time.monotonic() - began, "it is there already"
+            return Staged(tier.kind, str(here.path), bytes_below(here.path), 0, passed_s, reason)
+    copied = not source.archive or is_remote(address)
     removable = {tier.folder: StagedSets(tier.folder).unused_bytes() for tier in there}
-    chosen, reason = decide(to, size, there, removable)
+    chosen, reason = decide(to, source.staged_bytes(copied), there, removable)
     if chosen is None:
         if to != "auto" or is_remote(address):
             raise DataError(f"it cannot be staged: {reason}", given=address, next="make room, or stage less of it")
         return Staged("shared", os.path.realpath(address), source.bytes, 0, 0.0, f"{reason}: it is read in place")
-    return _staged(source, key, chosen, reason, size, claim, prepare, began, tell)
+
+    def fill(blocks: BlockFolder) -> None:
+        FanOut(source.name, source.store, blocks, tell=lambda count: tell(0, count)).run()
+
+    put = copy.put(
+        source, key, chosen, claim, fill if copied else None, lambda target: _finish(target, prepare, address)
+    )
+    size = bytes_below(put.path)
+    copy.served_no_more(source, put)
+    read = source.bytes if put.new else 0
+    return Staged(chosen.kind, str(put.path), size, read, time.monotonic() - began, reason, put.removed)
 
 
-def _staged(
-    source: StagingSource,
-    key: str,
-    tier: Tier,
-    reason: str,
-    size: int,
-    claim: int,
-    prepare: str,
-    began: float,
-    tell: Callable[[int, int], None],
-) -> Staged:
-    sets = StagedSets(tier.folder)
-    with sets.locked(key):
-        path = sets.folder(key) / source.name
-        read = 0
-        removed: list[str] = []
-        if not path.exists():  # nobody else has staged it while this one waited
-            removed = sets.make_room(size, key)
-            partial = sets.partial(key)
-            try:
-                _copy(source, partial, prepare, tell)
-                os.rename(partial, sets.folder(key))
-            except OSError as error:
-                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-                text = f"{tier.folder} is full" if full else f"{tier.folder} cannot be written: {error.strerror}"
-                raise DataError(text, given=source.address, next="make room there, or stage it elsewhere") from error
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-            read = source.bytes
-        sets.claim(key, claim)
-    return Staged(tier.kind, str(path), bytes_below(path), read, time.monotonic() - began, reason, len(removed))
-
-
-def _copy(source: StagingSource, partial: Path, prepare: str, tell: Callable[[int, int], None]) -> None:
-    """Put a data set together in a folder of its own, and see that it is what it was when it was listed."""
-    target = partial / source.name
-    below = target if source.is_folder and not source.archive else partial
-    below.mkdir(exist_ok=True)
-    done = [0, 0]
-
-    def copy(one: Stored) -> None:
-        path = below / one.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            for start in range(0, one.bytes, _PIECE_BYTES):
-                file.write(source.store.read(one.name, start, min(_PIECE_BYTES, one.bytes - start), one.version))
-        done[0], done[1] = done[0] + 1, done[1] + one.bytes
-        tell(done[0], done[1])
-
-    if source.archive and not is_remote(source.address):
-        unpack(source.store.path(source.objects[0].name), str(_fresh(target)))
-    else:
-        with ThreadPoolExecutor(_WORKERS) as pool:
-            list(pool.map(copy, source.objects))
-        if source.archive:
-            packed = below / source.objects[0].name
-            unpack(str(packed), str(_fresh(target)))
-            packed.unlink()
-    again = source_of(source.address, unpack=source.archive)
-    if again.objects != source.objects:
-        raise DataError(
-            "it changed while it was staged", given=source.address, next="stage it again when nobody writes it"
-        )
+def _finish(target: Path, prepare: str, address: str) -> None:
+    """Look at a packed set with its index, and do what is to be done once."""
     if (target / INDEX_NAME).exists():
         from cordee.systems.data.pack.verify import verify
 
         damaged = verify(str(target), quick=True, workers=1).damaged
         if damaged:
             raise DataError(
-                f"it is damaged: {damaged[0].reason}", given=source.address, next="`cordee data verify` says where"
+                f"it is damaged: {damaged[0].reason}", given=address, next="`cordee data verify` says where"
             )
     if prepare:
-        ended = subprocess.run(shlex.split(prepare), cwd=target if target.is_dir() else partial, check=False)
+        ended = subprocess.run(shlex.split(prepare), cwd=target if target.is_dir() else target.parent, check=False)
         if ended.returncode:
             text = f"the command that prepares it ended with code {ended.returncode}"
             raise DataError(text, given=prepare, next="correct the command")
-
-
-def _fresh(folder: Path) -> Path:
-    folder.mkdir()
-    return folder

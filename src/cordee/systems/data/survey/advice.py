@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cordee.core.units import format_size
+from cordee.systems.data.node.stage.tier import MEMORY_BYTES, MEMORY_SHARE
 from cordee.systems.data.survey.forecast import packed_bytes, shards_of
 from cordee.systems.data.survey.model import Survey
 from cordee.systems.data.survey.places import ReadingNode, StoragePlace
@@ -14,9 +15,7 @@ from cordee.systems.data.survey.shown_paths import quoted
 
 # What centres ask for: up to about 10 GB in memory, up to about 100 GB on the node's own disk, else the shared file
 # system in large reads; and never so much memory that the training has none.
-MEMORY_BYTES = 10_000_000_000
 NODE_BYTES = 100_000_000_000
-MEMORY_SHARE = 0.5
 MANY_FILES = 1000
 SMALL_BYTES = 8_000_000
 VERY_MANY_FILES = 100_000

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.stores import open_store
+from cordee.systems.data.node.stores import open_store
 from cordee.systems.data.survey.formats import formats
 from cordee.systems.data.survey.model import SizeBin, Survey
 from cordee.systems.data.survey.totals import Totals

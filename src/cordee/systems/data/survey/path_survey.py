@@ -12,7 +12,7 @@ from typing import Any
 from cordee.core.errors import DataError, UsageError
 from cordee.core.findings import Finding
 from cordee.job.profile import ClusterProfile
-from cordee.systems.data.stores import is_remote
+from cordee.systems.data.node.stores import is_remote
 from cordee.systems.data.survey.advice import ReadingAdvice, advise
 from cordee.systems.data.survey.chunks import hdf5_chunks, zarr_chunks
 from cordee.systems.data.survey.findings import findings_of

@@ -10,40 +10,11 @@ from typing import Any, Literal
 from cordee.job.profile import ClusterProfile, StorageTier
 from cordee.machine.limited import answers_within
 from cordee.machine.mounts import Mount, mount_of, read_mounts
+from cordee.systems.data.node.stage.kinds import kind_of_file_system
 from cordee.systems.data.survey.speed import measure
 
 Kind = Literal["memory", "node", "shared"]
 PROFILE, MEASURED, ASSUMED = "profile", "measured", "assumed"
-SHARED_KINDS = frozenset(
-    [
-        "lustre",
-        "nfs",
-        "nfs4",
-        "gpfs",
-        "beegfs",
-        "ceph",
-        "fuse.ceph",
-        "wekafs",
-        "panfs",
-        "pvfs2",
-        "orangefs",
-        "glusterfs",
-        "fuse.glusterfs",
-        "cifs",
-        "smb3",
-        "afs",
-        "9p",
-        "virtiofs",
-        "daos",
-        "fuse.daos",
-        "cvmfs",
-        "fuse.sshfs",
-        "fuse.juicefs",
-        "vastnfs",
-        "quobyte",
-    ]
-)
-MEMORY_KINDS = frozenset(["tmpfs", "ramfs"])
 # One node, from a busy day to a quiet one; used, and said to be, only where nothing was declared or measured.
 ASSUMED_OPENS_PER_S = {"memory": (15e3, 100e3), "node": (3e3, 30e3), "shared": (300.0, 3e3)}
 ASSUMED_BYTES_PER_S = {"memory": (3e9, 15e9), "node": (1e9, 5e9), "shared": (0.3e9, 3e9)}
@@ -136,13 +107,6 @@ def machine_of(profile: ClusterProfile, path: str, samples: Sequence[str] = ()) 
         beside_writable="://" in path or os.access(os.path.dirname(path), os.W_OK),
         places=tuple(replace(place, holds_data=place.path == holder.path) for place in filled),
     )
-
-
-def kind_of_file_system(name: str) -> Kind:
-    """Return what kind of place a file system of this name is."""
-    if name in MEMORY_KINDS:
-        return "memory"
-    return "shared" if name in SHARED_KINDS else "node"
 
 
 def fill_in(path: str, environ: Mapping[str, str] = os.environ) -> str:

@@ -6,18 +6,17 @@ import hashlib
 import os
 import tarfile
 import zipfile
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from cordee.core.errors import DataError
-from cordee.systems.data.stores import ObjectStore, Stored, is_remote, open_store
+from cordee.systems.data.node.stores import ObjectStore, Stored, is_remote, open_store
 
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 # How much more compressed files are taken to hold, where their format does not say it.
 _COMPRESSED = 4
 
 
-@dataclass(frozen=True)
-class StagingSource:
+class StagingSource(NamedTuple):
     """A data set as it lies in the store.
 
     Attributes:
@@ -40,17 +39,38 @@ class StagingSource:
         """What is read."""
         return sum(one.bytes for one in self.objects)
 
-    @property
-    def staged_bytes(self) -> int:
-        """What it needs on the node at most, as far as that is known before."""
+    def staged_bytes(self, copied: bool) -> int:
+        """Return what it needs on the node at most, as far as that is known before.
+
+        Args:
+            copied: whether an archive is brought there before it is unpacked, and lies beside what comes out of it.
+        """
         if not self.archive:
             return self.bytes
-        path = self.store.path(self.objects[0].name)
+        path, kept = self.store.path(self.objects[0].name), self.bytes if copied else 0
         if path.endswith(".zip") and not is_remote(path):
             with zipfile.ZipFile(path) as opened:
-                return sum(entry.file_size for entry in opened.infolist())
-        kept = self.bytes if is_remote(path) else 0  # it lies beside what comes out of it
+                return kept + sum(entry.file_size for entry in opened.infolist())
         return kept + self.bytes * (1 if path.endswith(".tar") else _COMPRESSED)
+
+    def document(self) -> dict[str, Any]:
+        """Return what other nodes must know to stage the same, whatever becomes of the source meanwhile."""
+        return {
+            "address": self.address,
+            "name": self.name,
+            "store": self.store.address,
+            "objects": [list(one) for one in self.objects],
+            "is_folder": self.is_folder,
+            "archive": self.archive,
+        }
+
+    @staticmethod
+    def from_document(document: dict[str, Any]) -> StagingSource:
+        """Return what another node has listed."""
+        objects = tuple(Stored(*one) for one in document["objects"])
+        store = open_store(document["store"])
+        about = (document["is_folder"], document["archive"])
+        return _checked(StagingSource(document["address"], document["name"], store, objects, *about))
 
     def key(self, prepare: str) -> str:
         """Return what tells this content from all other, with what is done to it on the node."""
@@ -107,6 +127,10 @@ def unpack(path: str, folder: str) -> None:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as opened:
                 opened.extractall(folder)
+        elif not hasattr(tarfile, "data_filter"):
+            raise DataError(
+                "this Python cannot unpack archives safely", given=path, allowed="3.9.17, 3.10.12, 3.11.4 or newer"
+            )
         else:
             with tarfile.open(path) as opened_tar:
                 opened_tar.extractall(folder, filter="data")

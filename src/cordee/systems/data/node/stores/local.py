@@ -9,7 +9,7 @@ from typing import IO
 
 from cordee.core.errors import DataError
 from cordee.machine.foreign_files import regular
-from cordee.systems.data.stores._base import ObjectStore, Stored
+from cordee.systems.data.node.stores._base import ObjectStore, Stored
 
 _PIECE_BYTES = 8 << 20
 PARTIAL = ".partial"
@@ -107,9 +107,13 @@ def ended_early(path: str, missing: int) -> DataError:
     )
 
 
-def changed(path: str) -> DataError:
+class SourceChanged(DataError):
+    """A source is not what it was when it was listed."""
+
+
+def changed(path: str) -> SourceChanged:
     """Return the error for an object that was replaced since it was listed."""
-    return DataError("it changed after it was listed", given=path, next="run it again when nothing writes there")
+    return SourceChanged("it changed after it was listed", given=path, next="run it again when nothing writes there")
 
 
 def _version(status: os.stat_result) -> str:

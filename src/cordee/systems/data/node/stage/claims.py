@@ -15,8 +15,8 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Callable, Iterator
 
 from cordee.core.errors import DataError
 from cordee.machine.node_folder import name_of_user
@@ -44,17 +44,24 @@ class StagedSets:
         return self.root / key
 
     def partial(self, key: str) -> Path:
-        """Return a new, empty folder to put it together in; whoever makes one holds the lock."""
+        """Return the folder to put it together in, with what a killed process has left there; whoever asks holds the lock."""
         folder = self.root / f"{key}{_PARTIAL}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         return folder
 
     @contextlib.contextmanager
-    def locked(self, key: str) -> Iterator[None]:
-        """Keep all others from staging, claiming or removing this one; waits for them."""
+    def locked(self, key: str, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Keep all others from staging, claiming or removing this one; waits for them.
+
+        Args:
+            waits: called before that, if it must.
+        """
         with (self.root / f"{key}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waits()
+                fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def claim(self, key: str, pid: int) -> None:

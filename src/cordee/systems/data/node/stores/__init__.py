@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.stores._base import ObjectStore, Stored
-from cordee.systems.data.stores.patience import Patience
+from cordee.systems.data.node.stores._base import ObjectStore, Stored
+from cordee.systems.data.node.stores.patience import Patience
 
 __all__ = ["Patience", "ObjectStore", "Stored", "is_remote", "open_store"]
 
@@ -28,11 +28,11 @@ def open_store(address: str | os.PathLike[str], patience: Patience | None = None
     text = os.fspath(address)
     scheme, separator, rest = text.partition("://")
     if not separator:
-        from cordee.systems.data.stores.local import LocalStore
+        from cordee.systems.data.node.stores.local import LocalStore
 
         return LocalStore(text)
     if scheme in ("s3", "s3a") and rest.strip("/"):
-        from cordee.systems.data.stores.s3 import S3Store
+        from cordee.systems.data.node.stores.s3 import S3Store
 
         return S3Store("s3://" + rest.strip("/"), patience or Patience.from_environment())
     raise UsageError(

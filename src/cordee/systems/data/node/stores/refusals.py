@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from cordee.core.errors import DataError
-from cordee.systems.data.stores.local import changed
-from cordee.systems.data.stores.patience import Passing
+from cordee.systems.data.node.stores.local import changed
+from cordee.systems.data.node.stores.patience import Passing
 
 _STATUS = re.compile(r"status code: (\d{3}) ?([A-Za-z ]*)")
 _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")

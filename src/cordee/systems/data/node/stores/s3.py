@@ -9,10 +9,10 @@ from typing import IO, Any, TypeVar
 
 from cordee.core.errors import DataError
 from cordee.systems.data.node.read.store_access import anonymous, http_allowed
-from cordee.systems.data.stores import refusals
-from cordee.systems.data.stores._base import ObjectStore, Stored
-from cordee.systems.data.stores.local import ended_early, pieces_of
-from cordee.systems.data.stores.patience import Patience, gave_up
+from cordee.systems.data.node.stores import refusals
+from cordee.systems.data.node.stores._base import ObjectStore, Stored
+from cordee.systems.data.node.stores.local import ended_early, pieces_of
+from cordee.systems.data.node.stores.patience import Patience, gave_up
 
 # One request: large enough for the store's full rate, small enough for a limit of time to mean something.
 REQUEST_BYTES = 16 << 20

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Iterable, NamedTuple, Optional
 
 from cordee.core.units import format_size
-from cordee.job.profile import ClusterProfile
 from cordee.machine.memory import MemorySource
 from cordee.machine.mounts import mount_of, read_mounts
 from cordee.machine.node_folder import memory_places
 from cordee.machine.private import may_hold_private
-from cordee.systems.data.stage.claims import free_bytes
-from cordee.systems.data.survey.advice import MEMORY_BYTES, MEMORY_SHARE
-from cordee.systems.data.survey.places import fill_in, kind_of_file_system
+from cordee.systems.data.node.stage.claims import free_bytes
+from cordee.systems.data.node.stage.kinds import kind_of_file_system
 
-To = Literal["auto", "memory", "node"]
+# What centres ask for: up to about 10 GB in memory, and never so much that the training has none.
+MEMORY_BYTES = 10_000_000_000
+MEMORY_SHARE = 0.5
 _DISK_SHARE = 0.95
 
 
 class Tier(NamedTuple):
     """A place of this node: its folder, and how many bytes may be put there, of which `removable` lie there unused now."""
 
-    kind: Literal["memory", "node"]
+    kind: str
     folder: Path
     room_bytes: int
 
@@ -31,14 +31,17 @@ class Tier(NamedTuple):
 class StagingDecision(NamedTuple):
     """Where it goes, None: it is read in place; and why."""
 
-    tier: Tier | None
+    tier: Optional[Tier]
     reason: str
 
 
-def tiers(profile: ClusterProfile) -> list[Tier]:
+def tiers(node_tiers: Iterable[str]) -> list[Tier]:
     """Return the memory and the disks of this node, the best first, that this person may use.
 
     Disks are $SLURM_TMPDIR, the node tiers of the profile, $TMPDIR and /tmp; what is put into memory counts as the job's.
+
+    Args:
+        node_tiers: paths of the profile's storage of kind `node`, as they stand there.
     """
     found = []
     mounts = read_mounts("/")
@@ -49,7 +52,7 @@ def tiers(profile: ClusterProfile) -> list[Tier]:
             most = int(MEMORY_SHARE * reading.available_bytes) if reading is not None else 0
             found.append(Tier("memory", folder, min(free_bytes(folder), most)))
             break
-    declared = [fill_in(tier.path) for tier in profile.storage.values() if tier.kind == "node"]
+    declared = [os.path.realpath(os.path.expandvars(os.path.expanduser(path))) for path in node_tiers]
     named = [os.environ.get("SLURM_TMPDIR"), *declared, os.environ.get("TMPDIR"), "/tmp"]
     for place in dict.fromkeys(filter(None, named)):
         mount = mount_of(place, mounts)
@@ -59,7 +62,7 @@ def tiers(profile: ClusterProfile) -> list[Tier]:
     return found
 
 
-def decide(to: To, size: int, there: list[Tier], removable: dict[Path, int]) -> StagingDecision:
+def decide(to: str, size: int, there: list[Tier], removable: dict[Path, int]) -> StagingDecision:
     """Return where so many bytes go.
 
     Args:

@@ -1,0 +1,1 @@
+"""Staging on the nodes of a run: see `cordee.systems.data.stage`."""

@@ -1,0 +1,77 @@
+"""A run that brings its data to its nodes before its ranks start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TRAIN = """
+import os, pathlib
+place = pathlib.Path(os.environ["CORDEE_DATA_CORPUS"])
+seen = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+pathlib.Path("seen-" + os.environ["RANK"]).write_text(f"{place} {seen}")
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    folder = tmp_path / "job"
+    (folder / "corpus/a").mkdir(parents=True)
+    for number in range(3):
+        (folder / "corpus/a" / f"{number}.bin").write_bytes(os.urandom(4_000_000))
+    (folder / "train.py").write_text(TRAIN)
+    (tmp_path / "disk").mkdir()
+    return folder
+
+
+def run(job: Path, more: str = "") -> tuple[dict, subprocess.CompletedProcess]:
+    (job / "cordee.toml").write_text(
+        'name = "staging"\nrun = "python train.py"\n[need]\nnodes = 2\ngpus_per_node = 0\nranks_per_node = 1\n'
+        f'[data.corpus]\nfrom = "corpus"\nto = "node"\n{more}'
+    )
+    env = {**os.environ, "SLURM_TMPDIR": str(job.parent / "disk")}
+    argv = [str(Path(sys.executable).with_name("cordee")), "run", "--json"]
+    done = subprocess.run(argv, cwd=job, env=env, capture_output=True, text=True, timeout=120, check=False)
+    return json.loads(done.stdout), done
+
+
+def events(document: dict, name: str) -> list[dict]:
+    lines = [
+        json.loads(line)
+        for path in Path(document["folder"], "journal").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    return [line for line in lines if line["event"] == name]
+
+
+def test_ranks_find_what_was_read_once_for_all_nodes(job):
+    document, done = run(job)
+    assert document["state"] == "finished", done.stderr
+    staged = document["staged"]
+    assert sorted(one["node"] for one in staged) == ["local-0", "local-1"]
+    assert sum(one["source_bytes"] for one in staged) == 12_000_000
+    (path,) = {one["path"] for one in staged}
+    assert path.startswith(f"{job.parent}/disk/")
+    assert [(job / f"seen-{rank}").read_text() for rank in (0, 1)] == [f"{path} 12000000"] * 2
+    (ended,) = events(document, "staging_ended")
+    assert ended["source_bytes"] == 12_000_000
+    again, _ = run(job)
+    assert sum(one["source_bytes"] for one in again["staged"]) == 0
+    report = (Path(again["folder"]) / "report" / "index.html").read_text()
+    assert "on the disk of 2 nodes; it was there already" in report
+    assert "bringing data to the nodes" in report
+
+
+def test_what_fits_nowhere_ends_the_run_with_the_nodes_name_and_what_to_do(job):
+    os.truncate(job / "corpus/a/0.bin", 10 << 40)
+    document, _ = run(job)
+    assert (document["state"], document["exit_code"], document["reason"]) == ("failed", 5, "staging")
+    assert "cannot stage the data set corpus: it cannot be staged: not the node's disk" in document["text"]
+    assert "local-" in document["text"]
+    assert "make room, or stage less" in document["text"]
+    assert not list(job.glob("seen-*"))
