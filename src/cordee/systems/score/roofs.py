@@ -34,6 +34,8 @@ _NUMBERS = (
     "peak_fp64_flops",
     "peak_fp32_flops",
     "peak_bytes_per_second",
+    "power_watts",
+    "full_power_watts",
     *(f"{link}_bytes_per_second" for link in LINKS),
 )
 _WORDS = ("origin", "date", "source", "driver", "host", "note", "method")

@@ -20,7 +20,7 @@ MATRIX, MATRIX_FP8, ATTENTION, MEMORY = 0.68, 0.52, 0.42, 0.80
 TRAFFIC, TRAFFIC_COMPILED = 13.0, 8.0
 # What of collectives stands where nothing hides it: those of FSDP and of gradients run beside matrices, those of TP seldom.
 EXPOSED = {"fsdp": 0.15, "gradients": 0.2, "tp": 0.6, "cp": 0.3, "ep": 0.8, "pp": 0.5}
-# NCCL's own figures, in microseconds: the start of (tree, ring) for LL, LL128, Simple; one hop on NVLink, PCIe, network.
+# After NCCL's own figures, which were not compared with its source or measured; in microseconds: the start of (tree, ring) for LL, LL128, Simple; one hop on NVLink, PCIe, network.
 _START = {"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)}
 _HOP = {
     "link": {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)},
