@@ -35,22 +35,26 @@ def test_one_run_halves_an_oversized_request_and_says_why():
         "time": "5h",
     }
     assert [reason.what for reason in found.reasons] == ["memory", "time", "cpus_per_rank"]
-    assert "one run tells little" in found.reasons[0].text and all(reason.risk for reason in found.reasons)
+    assert "one run tells little" in found.reasons[0].text
+    assert all(reason.risk for reason in found.reasons)
 
 
 def test_from_three_runs_on_the_highest_peak_decides():
     found = right_size([use(), use(memory_bytes=5.0 * GB), use()])
-    assert found.request["memory"] == "6.5GB" and found.request["time"] == "78min"
+    assert found.request["memory"] == "6.5GB"
+    assert found.request["time"] == "78min"
 
 
 def test_a_request_that_was_nearly_used_up_grows():
     found = right_size([use(memory_bytes=60.0 * GB, seconds=35000.0, cores=16.0)])
-    assert found.request["memory"] == "78GB" and found.request["time"] == "759min"
+    assert found.request["memory"] == "78GB"
+    assert found.request["time"] == "759min"
 
 
 def test_runs_that_did_not_finish_say_nothing_of_time_and_unmeasured_ones_nothing_at_all():
     found = right_size([use(finished=False, memory_bytes=None, cores=None)])
-    assert found.reasons == () and len(found.unknown) == 3
+    assert found.reasons == ()
+    assert len(found.unknown) == 3
 
 
 def test_gpus_that_did_nothing_are_not_asked_for_again():

@@ -80,9 +80,9 @@ def test_a_step_without_its_output_has_failed_and_what_follows_does_not_start(jo
     end = child_ended(folder, ids["prepare"], 1, DONE, place)
     assert (end.state, end.reason) == ("failed", "missing_output")
     state = state_of(folder)
-    assert (
-        state.state == "failed" and "left no prepared" in state.text and "not started: left, right, join" in state.text
-    )
+    assert state.state == "failed"
+    assert "left no prepared" in state.text
+    assert "not started: left, right, join" in state.text
     assert place.placed == [ids["prepare"]]
 
 
@@ -94,7 +94,8 @@ def test_what_is_done_is_skipped_until_its_input_or_its_output_changes(job, tmp_
     child_ended(folder, ids["a"], 1, DONE, place)
     child_ended(folder, ids["b"], 1, DONE, place)
     again, _, place = job(two)
-    assert begin(again, place) == [] and state_of(again).state == "finished"
+    assert begin(again, place) == []
+    assert state_of(again).state == "finished"
     assert [entry["state"] for entry in state_of(again).children] == ["skipped", "skipped"]
     (tmp_path / "job/out").write_text("y")
     other, _, place = job(two)
@@ -114,7 +115,8 @@ def test_the_job_starts_after_its_test_and_not_after_one_that_failed(job):
     begin(folder, place)
     child_ended(folder, ids["test"], 1, ChildEnd("failed", 1, "retries", "rank 0 failed"), place)
     assert place.placed == [ids["test"]]
-    assert state_of(folder).state == "failed" and "the job was not submitted" in state_of(folder).text
+    assert state_of(folder).state == "failed"
+    assert "the job was not submitted" in state_of(folder).text
 
 
 def test_nothing_starts_after_somebody_has_cancelled(job):
@@ -122,7 +124,8 @@ def test_nothing_starts_after_somebody_has_cancelled(job):
     begin(folder, place)
     client_journal(folder.journal).append("cancel_requested", by="a person")
     child_ended(folder, ids["test"], 1, DONE, place)
-    assert place.placed == [ids["test"]] and state_of(folder).state == "cancelled"
+    assert place.placed == [ids["test"]]
+    assert state_of(folder).state == "cancelled"
 
 
 def test_a_test_reads_a_part_of_the_data_and_asks_for_less_time(job, tmp_path):
@@ -130,14 +133,16 @@ def test_a_test_reads_a_part_of_the_data_and_asks_for_less_time(job, tmp_path):
     corpus.mkdir()
     for at in range(300):
         (corpus / f"{at}.txt").write_text("x")
-    folder, ids, _ = job(f'[need]\ntime = "72h"\n[data.corpus]\nfrom = "{corpus}"\n[test]\ndata = "1%"\n')
+    folder, _ids, _ = job(f'[need]\ntime = "72h"\n[data.corpus]\nfrom = "{corpus}"\n[test]\ndata = "1%"\n')
     below = child_folder(folder, read_graph(folder).children[0])
     import json
 
     plan = json.loads(below.plan.read_text())
     place = Path(plan["steps"][0]["tasks"]["env"]["CORDEE_DATA_CORPUS"])
-    assert place.is_relative_to(below.root) and len(list(place.iterdir())) == 3
-    assert plan["steps"][0]["request"]["time_s"] == 1800 and plan["parent"] == str(folder.root)
+    assert place.is_relative_to(below.root)
+    assert len(list(place.iterdir())) == 3
+    assert plan["steps"][0]["request"]["time_s"] == 1800
+    assert plan["parent"] == str(folder.root)
     assert json.loads(folder.plan.read_text())["steps"][0]["tasks"]["env"]["CORDEE_DATA_CORPUS"] == str(corpus)
 
 

@@ -53,7 +53,8 @@ def test_too_small_is_an_error_and_far_too_large_a_warning_with_numbers(seen, as
 
 def test_memory_is_that_of_as_many_ranks_as_the_job_has_on_a_node():
     (found,) = judged(SEEN._replace(ranks=2, memory_bytes=9 * GB), ASKED, 2000)
-    assert "4.5 GB each" in found.text and "9 GB" in found.text
+    assert "4.5 GB each" in found.text
+    assert "9 GB" in found.text
 
 
 def test_total_and_segments_are_predicted_from_a_step_the_start_and_the_saves():
@@ -63,7 +64,8 @@ def test_total_and_segments_are_predicted_from_a_step_the_start_and_the_saves():
 
 def test_segments_of_a_script_that_cannot_continue_are_refused():
     (found,) = judged(SEEN, ASKED._replace(time_s=20000.0, resumes=False), 10000)
-    assert found.severity == "error" and "3 segments" in found.text
+    assert found.severity == "error"
+    assert "3 segments" in found.text
 
 
 def test_what_was_not_seen_is_not_judged():

@@ -23,7 +23,8 @@ def test_of_a_text_the_first_lines_are_copied_whole(tmp_path):
     source.write_text("name,value\n" + "".join(f"row{at},{at}\n" for at in range(1000)))
     copy_first_lines(source, target, 0.1)
     lines = target.read_text().splitlines()
-    assert lines[0] == "name,value" and lines == source.read_text().splitlines()[: len(lines)]
+    assert lines[0] == "name,value"
+    assert lines == source.read_text().splitlines()[: len(lines)]
     assert 0.09 < target.stat().st_size / source.stat().st_size < 0.12
 
 
