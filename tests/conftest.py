@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -254,18 +253,21 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
     return report
 
 
-@pytest.fixture(autouse=True)
-def _servers_of_other_tests_are_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who runs tasks ends what else lies below its process: in pytest's own that would be the servers of other tests."""
+@pytest.fixture(scope="session", autouse=True)
+def _servers_of_other_tests_are_spared() -> Iterator[None]:
+    """Who runs tasks ends what else lies below its process: in pytest's own that would be the servers of other tests.
+
+    For the whole session, since fixtures of modules run tasks, too.
+    """
     from cordee.machine.processes.tree import all_processes
     from cordee.machine.tasks.task import TaskRunner
 
-    now = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
     begin = TaskRunner.__init__
 
     def begin_and_spare(self: TaskRunner, *args: Any, **more: Any) -> None:
         begin(self, *args, **more)
-        children = [process for process in all_processes().values() if process.parent == os.getpid()]
-        self.spared |= {child.pid for child in children if child.start_ticks < now}
+        self.spared |= {process.pid for process in all_processes().values() if process.parent == os.getpid()}
 
-    monkeypatch.setattr(TaskRunner, "__init__", begin_and_spare)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TaskRunner, "__init__", begin_and_spare)
+        yield

@@ -382,7 +382,7 @@ def test_the_first_agents_without_a_supervisor_take_what_one_of_them_was_told(fo
         return time.monotonic() - began
 
     took_s = asyncio.run(wait())
-    assert 0 < len(asked) <= 1.5 * took_s / pause_s + 2
+    assert 0 < len(asked) <= 2 * took_s / pause_s + 2  # three that ask by themselves: 3
 
 
 def test_one_of_many_agents_brings_the_run_back_and_the_others_leave_it_to_it(folder, monkeypatch):

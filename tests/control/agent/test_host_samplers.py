@@ -265,6 +265,28 @@ def test_the_busiest_of_many_threads_is_found_and_few_are_read():
         process.communicate()
 
 
+def test_a_process_that_shares_its_core_stands_in_the_queue_and_one_that_sleeps_does_not():
+    core = {min(os.sched_getaffinity(0))}
+    spin = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {core})\nwhile True: pass"]
+    spinning = [subprocess.Popen(spin) for _ in range(3)]
+    asleep = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    samplers = {at: rank_sampler(lambda at=at: {0: at.pid}, 1.0) for at in (spinning[0], asleep)}
+    try:
+        for process in spinning:
+            _wait_for_ticks(process.pid, 20)
+        first = {at: named(sampler)["cpu_queued_ratio"] for at, sampler in samplers.items()}
+        assert all(math.isnan(value) for value in first.values())
+        _wait_for_ticks(spinning[0].pid, 40)
+        assert named(samplers[spinning[0]])["cpu_queued_ratio"] > 0.4
+        assert named(samplers[asleep])["cpu_queued_ratio"] < 0.1
+    finally:
+        for sampler in samplers.values():
+            sampler.close()
+        for process in (*spinning, asleep):
+            process.kill()
+            process.communicate()
+
+
 def _wait_for_ticks(pid, ticks):
     """Wait until a process has used so much more CPU time."""
 

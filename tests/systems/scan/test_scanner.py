@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import resource
+import signal
 import struct
 import zipfile
 import zlib
@@ -334,7 +335,11 @@ def test_a_sparse_file_of_a_terabyte_costs_nothing(scanner, tmp_path):
 def test_who_looks_and_dies_or_takes_too_long_is_unknown_and_the_next_file_is_looked_at(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(pickle.dumps({"a": 1}))
-    with Scanner(patience=lambda size: 0.0) as scanner:
+    patience_s = [60.0]
+    with Scanner(patience=lambda size: patience_s[0]) as scanner:
+        assert scanner.scan(str(tmp_path / "b")).verdict == "clean"
+        scanner._idle[0].process.send_signal(signal.SIGSTOP)
+        patience_s[0] = 0.1
         assert rules_of(scanner.scan(str(tmp_path / "a"))) == {"file-too-much"}
     with Scanner() as scanner:
         assert scanner.scan(str(tmp_path / "a")).verdict == "clean"

@@ -51,6 +51,10 @@ FEATURES = {
         "cores in use of the device's ranks, of those that they have, or of the worker processes that they run",
     ),
     "thr": ("ratio", "busiest thread of the device's ranks"),
+    "queued": (
+        "ratio",
+        "time in which the device's ranks were ready to run and had no core; of the process that waited most",
+    ),
     "processes": ("processes", "processes of the device's ranks"),
     "reading": ("MB/s", "read from storage by the device's ranks"),
     "writing": ("MB/s", "written to storage by the device's ranks; by any rank while all devices rest"),
@@ -187,6 +191,7 @@ def _of_ranks(reader: _Reader, graphics: np.ndarray | None) -> dict[str, np.ndar
     return {
         "cpu": None if cpu is None else np.minimum(cpu, 1.0),
         "thr": _over(reader.around(rank, "thread_busiest_ratio"), columns, np.nanmax),
+        "queued": _over(reader.around(rank, "cpu_queued_ratio"), columns, np.nanmax),
         "processes": processes,
         "reading": _times(summed("io_read_bytes_per_second"), _MB),
         "writing": _times(writing, _MB),

@@ -25,6 +25,7 @@ CLASSES = (
     "latency",
     "mixed",
     "hang",
+    "contention",
 )
 UNKNOWN = "unknown"  # a window without the samples that a rule needs
 

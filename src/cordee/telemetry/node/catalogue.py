@@ -99,6 +99,11 @@ RANK = (
     Metric("processes", "processes", "Processes of the tree."),
     Metric("thread_busiest_ratio", "ratio", "CPU time per second of the busiest thread of the tree."),
     Metric(
+        "cpu_queued_ratio",
+        "ratio",
+        "Time in which a main thread of the tree was ready to run and had no CPU; of the one that waited most.",
+    ),
+    Metric(
         "instructions_per_cycle", "instructions", "Instructions per cycle of the tree, where perf events are allowed."
     ),
 )

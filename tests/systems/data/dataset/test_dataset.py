@@ -337,11 +337,20 @@ def test_without_a_seed_that_differs_nothing_is_warned_of(numbers):
         ({"batch": 8, "seed": 1.5}, "seed is no number"),
         ({"batch": 800, "last": "drop"}, "no full batch"),
         ({"batch": 8, "samples_per_epoch": 10}, "for mixes"),
+        ({"batch": 8, "shufle": True}, "no argument 'shufle' of a source that is open already"),
     ],
 )
 def test_an_argument_that_does_not_fit_is_refused(numbers, settings, word):
     with pytest.raises(UsageError, match=word):
         list(cordee.dataset(numbers(100), **settings))
+
+
+def test_an_argument_that_a_kind_of_data_set_does_not_take_is_named_with_those_it_does(tmp_path):
+    (tmp_path / "a.txt").write_text("one")
+    with pytest.raises(UsageError, match="no argument 'shufle' of such a data set") as caught:
+        cordee.dataset(tmp_path, batch=1, shufle=True)
+    assert {"shuffle", "include", "keys"} <= set(caught.value.allowed)
+    assert "__init__" not in str(caught.value)
 
 
 def test_an_empty_data_set_and_one_that_is_not_there_are_errors(numbers, monkeypatch, tmp_path):

@@ -34,6 +34,7 @@ LETTERS = {
     "latency": "y",
     "mixed": "x",
     "hang": "H",
+    "contention": "w",
     "unknown": "?",
 }
 _NOBODY = "~"

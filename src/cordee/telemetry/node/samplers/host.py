@@ -6,6 +6,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from cordee.machine.machine import read_machine
 from cordee.telemetry.node.samplers._base import Sampler
+from cordee.telemetry.node.samplers.cpu_queue import CpuQueue
 from cordee.telemetry.node.samplers.fabric import FabricSampler
 from cordee.telemetry.node.samplers.perf import InstructionsPerCycle
 from cordee.telemetry.node.samplers.power import PowerSampler
@@ -120,9 +121,9 @@ def rank_sampler(
     deep = cadence_s >= _DEEP_FROM_S if deep is None else deep
     parts: list[RankPart] = [CoreShares(sharing=sharing)]
     parts += (
-        [BusiestThread(), InstructionsPerCycle()]
+        [BusiestThread(), CpuQueue(), InstructionsPerCycle()]
         if deep
-        else [_Unlooked(["thread_busiest_ratio", "instructions_per_cycle"])]
+        else [_Unlooked(["thread_busiest_ratio", "cpu_queued_ratio", "instructions_per_cycle"])]
     )
     return RankSampler(processes, parts=parts, list_every_s=0.0 if cadence_s >= _LIST_EVERY_S else _LIST_EVERY_S)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 from functools import partial
 from typing import Any, Mapping, Optional, Sequence, Union
 
@@ -20,6 +21,7 @@ from cordee.systems.data.node.read.order.position import DROP, SHORT
 from cordee.systems.data.node.read.order.ranks import own_share
 
 PREFETCH = "256MB"
+_UNKNOWN_ARGUMENT = re.compile(r"(?:(\w+)\.)?__init__\(\) got an unexpected keyword argument '(\w+)'")
 
 Path = Union[str, "os.PathLike[str]"]
 What = Union[Path, SampleSource, Mapping[Path, float]]
@@ -128,6 +130,13 @@ def _opened(what: What, samples_per_epoch: Optional[int], options: dict[str, Any
             "samples_per_epoch is for mixes: a single data set's epoch is all its samples", given=samples_per_epoch
         )
     if isinstance(what, SampleSource):
+        unknown = [name for name in options if name not in ("fields", "corrupt")]
+        if unknown:
+            raise UsageError(
+                f"cordee.dataset takes no argument {unknown[0]!r} of a source that is open already",
+                given=f"{unknown[0]}={options[unknown[0]]!r}",
+                allowed=_arguments(None),
+            )
         return what, what.name, ""
     place = located(what)
     return _open(place, options), short_name(what), place
@@ -139,9 +148,26 @@ def _open(place: str, options: dict[str, Any]) -> SampleSource:
     try:
         return open_source(place, **options)
     except TypeError as error:
-        if "keyword argument" not in str(error):
+        unknown = _UNKNOWN_ARGUMENT.match(str(error))
+        if unknown is None:
             raise
-        raise UsageError(f"the data set takes no such argument: {error}", given=", ".join(options)) from None
+        name = unknown.group(2)
+        raise UsageError(
+            f"cordee.dataset takes no argument {name!r} of such a data set",
+            given=f"{name}={options.get(name)!r}",
+            allowed=_arguments(unknown.group(1)),
+        ) from None
+
+
+def _arguments(made_by: Optional[str]) -> list[str]:
+    """Return the arguments of `dataset`, and those that a kind of data set takes beside them."""
+    import inspect
+
+    from cordee.systems.data.node.read import sources
+
+    kind = getattr(sources, made_by or "", None)
+    names = [*inspect.signature(dataset).parameters, *(inspect.signature(kind).parameters if kind else ())]
+    return [name for name in dict.fromkeys(names) if name not in ("what", "options", "path")]
 
 
 def _whole(value: Any, name: str, least: int = 1) -> int:
