@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from cordee.core.errors import CordeeError
 from cordee.core.secrets import masked_document
+from cordee.job.settings import differences
 from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder
-from cordee.runs.settings import differences
 
 SCHEMA = "cordee.diff/1"
 
 
-class Change(NamedTuple):
+class RunChange(NamedTuple):
     """One difference; None where one of the runs has nothing of it."""
 
     what: str
@@ -23,7 +23,7 @@ class Change(NamedTuple):
     after: Any
 
 
-def changes(before: RunFolder, after: RunFolder) -> list[Change]:
+def changes(before: RunFolder, after: RunFolder) -> list[RunChange]:
     """Return in what two runs differ, in the order code, documents, environment, data, results.
 
     Raises:
@@ -32,11 +32,11 @@ def changes(before: RunFolder, after: RunFolder) -> list[Change]:
     return [*_code(before, after), *_settings(before, after), *_compared(_facts(before), _facts(after))]
 
 
-def _code(before: RunFolder, after: RunFolder) -> Iterator[Change]:
+def _code(before: RunFolder, after: RunFolder) -> Iterator[RunChange]:
     one, other = (_entries(folder) for folder in (before, after))
     for name in sorted({*one, *other}):
         if one.get(name) != other.get(name):
-            yield Change(f"code {name}", _shown(one.get(name)), _shown(other.get(name)))
+            yield RunChange(f"code {name}", _shown(one.get(name)), _shown(other.get(name)))
 
 
 def _entries(folder: RunFolder) -> dict[str, dict[str, Any]]:
@@ -57,15 +57,15 @@ def _shown(entry: Mapping[str, Any] | None) -> str | None:
     )
 
 
-def _settings(before: RunFolder, after: RunFolder) -> Iterator[Change]:
+def _settings(before: RunFolder, after: RunFolder) -> Iterator[RunChange]:
     for key, row in differences({"before": before, "after": after}).items():
-        yield Change(key, row["before"], row["after"])
+        yield RunChange(key, row["before"], row["after"])
 
 
-def _compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+def _compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[RunChange]:
     for key in dict.fromkeys([*before, *after]):
         if before.get(key) != after.get(key):
-            yield Change(key, before.get(key), after.get(key))
+            yield RunChange(key, before.get(key), after.get(key))
 
 
 def _facts(folder: RunFolder) -> dict[str, Any]:

@@ -180,7 +180,7 @@ WORDS = {
     "nodes": "one entry for each node",
     "numa_nodes": "of the machine",
     "child": "the run's name in the graph of its parent",
-    "child_placed.main": "whether the parent itself starts when its children are done",
+    "main": "whether the parent itself starts when its children are done",
     "other_run": "the other run that made the checkpoint which the attempt begins from; null: this run, or at zero",
     "outcome": "finished, failed, node_lost, segment, stopped, cancelled or superseded",
     "pairs": "measurements between two nodes",

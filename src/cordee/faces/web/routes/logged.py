@@ -13,7 +13,7 @@ from cordee.faces.web.answers.openapi import TABLE
 from cordee.faces.web.answers.tables import NumberTable
 from cordee.faces.web.runs.logged import curve, list_logged
 from cordee.faces.web.server import server_of
-from cordee.runs.settings import differences
+from cordee.job.settings import differences
 
 router = APIRouter(prefix="/api", tags=["logged"])
 

@@ -1,0 +1,162 @@
+"""Tests and steps as runs below a run, from the document on: the real planning and the real journal, with a place that only notes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cordee.core.errors import DocumentError
+from cordee.job.submit.prepare import create_run, prepare
+from cordee.runs.children import ChildEnd, advance, child_ended, child_folder, read_graph
+from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.state import replay
+
+STEPS = """
+[steps]
+prepare = { run = "true", outputs = ["prepared"], inputs = ["a.py"] }
+left = { run = "true", after = "prepare", inputs = ["a.py"] }
+right = { run = "true", after = "prepare", inputs = ["a.py"] }
+join = { run = "true", after = ["left", "right"], outputs = ["joined"], inputs = ["a.py"] }
+"""
+DONE = ChildEnd("finished", 0, "finished", "")
+
+
+class Place:
+    """Notes what it is given."""
+
+    def __init__(self) -> None:
+        self.placed: list[str] = []
+
+    def __call__(self, folder) -> str:
+        self.placed.append(folder.id)
+        return "1"
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch):
+    """Make a run of a document, `job(toml)`; returns its folder, its children's ids by name, and a place."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/a.py").write_text("1")
+
+    def make(toml: str):
+        (tmp_path / "job/cordee.toml").write_text(f'name = "t"\nrun = "true"\n{toml}')
+        prepared = prepare(str(tmp_path / "job"), "local", {"scan.policy": "off"}, tmp_path / "runs")
+        prepared.require_valid()
+        folder = create_run(prepared)
+        return folder, {child.name: child.run for child in read_graph(folder).children}, Place()
+
+    return make
+
+
+def state_of(folder):
+    return replay(read_journal(folder.journal), folder.id)
+
+
+def begin(folder, place) -> list[str]:
+    return advance(folder, client_journal(folder.journal), place)
+
+
+def test_steps_start_when_those_before_them_are_done_and_the_last_of_two_starts_what_follows(job, tmp_path):
+    folder, ids, place = job(STEPS)
+    assert begin(folder, place) == ["prepare"]
+    (tmp_path / "job/prepared").write_text("x")
+    child_ended(folder, ids["prepare"], 1, DONE, place)
+    assert place.placed == [ids["prepare"], ids["left"], ids["right"]]
+    child_ended(folder, ids["left"], 1, DONE, place)
+    assert len(place.placed) == 3
+    child_ended(folder, ids["right"], 1, DONE, place)
+    child_ended(folder, ids["right"], 2, DONE, place)  # its supervisor was killed before its last line, another follows
+    assert place.placed[3:] == [ids["join"]]
+    (tmp_path / "job/joined").write_text("x")
+    child_ended(folder, ids["join"], 1, DONE, place)
+    assert (state_of(folder).state, state_of(folder).exit_code) == ("finished", 0)
+
+
+def test_a_step_without_its_output_has_failed_and_what_follows_does_not_start(job):
+    folder, ids, place = job(STEPS)
+    begin(folder, place)
+    end = child_ended(folder, ids["prepare"], 1, DONE, place)
+    assert (end.state, end.reason) == ("failed", "missing_output")
+    state = state_of(folder)
+    assert state.state == "failed"
+    assert "left no prepared" in state.text
+    assert "not started: left, right, join" in state.text
+    assert place.placed == [ids["prepare"]]
+
+
+def test_what_is_done_is_skipped_until_its_input_or_its_output_changes(job, tmp_path):
+    two = '[steps]\na = { run = "true", outputs = ["out"], inputs = ["a.py"] }\nb = { run = "true", after = "a", inputs = ["a.py"] }\n'
+    folder, ids, place = job(two)
+    begin(folder, place)
+    (tmp_path / "job/out").write_text("x")
+    child_ended(folder, ids["a"], 1, DONE, place)
+    child_ended(folder, ids["b"], 1, DONE, place)
+    again, _, place = job(two)
+    assert begin(again, place) == []
+    assert state_of(again).state == "finished"
+    assert [entry["state"] for entry in state_of(again).children] == ["skipped", "skipped"]
+    (tmp_path / "job/out").write_text("y")
+    other, _, place = job(two)
+    assert begin(other, place) == ["a"]
+    (tmp_path / "job/out").write_text("x")
+    (tmp_path / "job/a.py").write_text("2")
+    assert begin(job(two)[0], place) == ["a"]
+
+
+def test_the_job_starts_after_its_test_and_not_after_one_that_failed(job):
+    folder, ids, place = job('[test]\nrun = "true"\n')
+    begin(folder, place)
+    assert place.placed == [ids["test"]]
+    child_ended(folder, ids["test"], 1, DONE, place)
+    assert place.placed == [ids["test"], folder.id]
+    folder, ids, place = job('[test]\nrun = "true"\n')
+    begin(folder, place)
+    child_ended(folder, ids["test"], 1, ChildEnd("failed", 1, "retries", "rank 0 failed"), place)
+    assert place.placed == [ids["test"]]
+    assert state_of(folder).state == "failed"
+    assert "the job was not submitted" in state_of(folder).text
+
+
+def test_nothing_starts_after_somebody_has_cancelled(job):
+    folder, ids, place = job('[test]\nrun = "true"\n')
+    begin(folder, place)
+    client_journal(folder.journal).append("cancel_requested", by="a person")
+    child_ended(folder, ids["test"], 1, DONE, place)
+    assert place.placed == [ids["test"]]
+    assert state_of(folder).state == "cancelled"
+
+
+def test_a_test_reads_a_part_of_the_data_and_asks_for_less_time(job, tmp_path):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for at in range(300):
+        (corpus / f"{at}.txt").write_text("x")
+    folder, _ids, _ = job(f'[need]\ntime = "72h"\n[data.corpus]\nfrom = "{corpus}"\n[test]\ndata = "1%"\n')
+    below = child_folder(folder, read_graph(folder).children[0])
+    import json
+
+    plan = json.loads(below.plan.read_text())
+    place = Path(plan["steps"][0]["tasks"]["env"]["CORDEE_DATA_CORPUS"])
+    assert place.is_relative_to(below.root)
+    assert len(list(place.iterdir())) == 3
+    assert plan["steps"][0]["request"]["time_s"] == 1800
+    assert plan["parent"] == str(folder.root)
+    assert json.loads(folder.plan.read_text())["steps"][0]["tasks"]["env"]["CORDEE_DATA_CORPUS"] == str(corpus)
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ('[steps]\na = { after = "b" }\nb = { after = "a" }\n', "circle"),
+        ('[steps]\na = { after = "c" }\n', "no other step"),
+        ('[steps]\na = { outputs = ["x"] }\nb = { outputs = ["x"] }\n', "both leave x"),
+        ('[test]\ndata = "0%"\n', "no part of the data"),
+        ('[test]\ndata = { corpus = "1%" }\n', "no data set corpus"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_line(job, toml, words):
+    with pytest.raises(DocumentError) as raised:
+        job(toml)
+    assert words in str(raised.value.text) + str(raised.value.findings)
