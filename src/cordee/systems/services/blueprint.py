@@ -395,7 +395,7 @@ def _allowed(kind: str) -> str:
 def _wrong_references(loaded: LoadedBlueprint) -> Iterator[Finding]:
     """Yield what stands in braces and is not there, or may not stand at that place."""
     blueprint = loaded.blueprint
-    there = {
+    there: dict[str, Mapping[str, Any]] = {
         "port": blueprint.ports,
         "url": blueprint.ports,
         "volume": blueprint.volumes,
@@ -487,8 +487,8 @@ def _wrong_ports(loaded: LoadedBlueprint) -> Iterator[Finding]:
                 allowed=list(blueprint.ports),
                 next=f"add [ports.{name}]",
             )
-    for table, probe in (("ready", blueprint.ready), ("closed", blueprint.closed)):
-        if probe is not None and probe.command is None and not blueprint.ports:
+    for table, question in (("ready", blueprint.ready), ("closed", blueprint.closed)):
+        if question is not None and question.command is None and not blueprint.ports:
             file, line = loaded.place(table)
             text = f"[{table}] has nothing to ask: there is no port"
             yield Finding(
