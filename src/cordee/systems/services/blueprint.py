@@ -468,10 +468,10 @@ def _wrong_ports(loaded: LoadedBlueprint) -> Iterator[Finding]:
             text = f"ports.{name} and ports.{seen[port.port]} are the same port"
             yield Finding(text, "error", "same-port", file=file, line=line, given=port.port, next="give each its own")
         seen.setdefault(port.port, name)
-    asked = {
+    asked: dict[str, str | None] = {
         "ready": blueprint.ready.port,
-        "live": blueprint.live and blueprint.live.port,
-        "closed": blueprint.closed and blueprint.closed.port,
+        "live": blueprint.live.port if blueprint.live else None,
+        "closed": blueprint.closed.port if blueprint.closed else None,
     }
     for table, name in asked.items():
         if name and name not in blueprint.ports:
