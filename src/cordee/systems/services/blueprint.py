@@ -473,19 +473,19 @@ def _wrong_ports(loaded: LoadedBlueprint) -> Iterator[Finding]:
         "live": blueprint.live.port if blueprint.live else None,
         "closed": blueprint.closed.port if blueprint.closed else None,
     }
-    for table, name in asked.items():
-        if name and name not in blueprint.ports:
+    for table, named in asked.items():
+        if named and named not in blueprint.ports:
             file, line = loaded.place(table, "port")
-            text = f"[{table}] asks the port {name}, which is not there"
+            text = f"[{table}] asks the port {named}, which is not there"
             yield Finding(
                 text,
                 "error",
                 "unknown-name",
                 file=file,
                 line=line,
-                given=name,
+                given=named,
                 allowed=list(blueprint.ports),
-                next=f"add [ports.{name}]",
+                next=f"add [ports.{named}]",
             )
     for table, question in (("ready", blueprint.ready), ("closed", blueprint.closed)):
         if question is not None and question.command is None and not blueprint.ports:
