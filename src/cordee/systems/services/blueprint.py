@@ -395,7 +395,7 @@ def _allowed(kind: str) -> str:
 def _wrong_references(loaded: LoadedBlueprint) -> Iterator[Finding]:
     """Yield what stands in braces and is not there, or may not stand at that place."""
     blueprint = loaded.blueprint
-    there = {
+    there: dict[str, Mapping[str, Any]] = {
         "port": blueprint.ports,
         "url": blueprint.ports,
         "volume": blueprint.volumes,
@@ -468,27 +468,27 @@ def _wrong_ports(loaded: LoadedBlueprint) -> Iterator[Finding]:
             text = f"ports.{name} and ports.{seen[port.port]} are the same port"
             yield Finding(text, "error", "same-port", file=file, line=line, given=port.port, next="give each its own")
         seen.setdefault(port.port, name)
-    asked = {
+    asked: dict[str, str | None] = {
         "ready": blueprint.ready.port,
-        "live": blueprint.live and blueprint.live.port,
-        "closed": blueprint.closed and blueprint.closed.port,
+        "live": blueprint.live.port if blueprint.live else None,
+        "closed": blueprint.closed.port if blueprint.closed else None,
     }
-    for table, name in asked.items():
-        if name and name not in blueprint.ports:
+    for table, named in asked.items():
+        if named and named not in blueprint.ports:
             file, line = loaded.place(table, "port")
-            text = f"[{table}] asks the port {name}, which is not there"
+            text = f"[{table}] asks the port {named}, which is not there"
             yield Finding(
                 text,
                 "error",
                 "unknown-name",
                 file=file,
                 line=line,
-                given=name,
+                given=named,
                 allowed=list(blueprint.ports),
-                next=f"add [ports.{name}]",
+                next=f"add [ports.{named}]",
             )
-    for table, probe in (("ready", blueprint.ready), ("closed", blueprint.closed)):
-        if probe is not None and probe.command is None and not blueprint.ports:
+    for table, question in (("ready", blueprint.ready), ("closed", blueprint.closed)):
+        if question is not None and question.command is None and not blueprint.ports:
             file, line = loaded.place(table)
             text = f"[{table}] has nothing to ask: there is no port"
             yield Finding(
