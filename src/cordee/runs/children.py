@@ -113,7 +113,7 @@ def read_graph(parent: RunFolder) -> Optional[Graph]:
             Child(each["name"], each["run"], tuple(each["after"]), each["about"]) for each in document["children"]
         )
         return Graph(children, document["main"], document["part"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(

@@ -22,7 +22,7 @@ from cordee.wire import messages
 from cordee.wire.messages import FROM_SUPERVISOR
 
 # Taken by what runs beside ranks, which a simulation has none of.
-OF_COMPANIONS = {messages.Gather, messages.Observe, messages.ProfileRanks}
+OF_COMPANIONS = {messages.StageOrder, messages.Gather, messages.Observe, messages.ProfileRanks}
 WELCOME = {"t": "welcome", "epoch": 1, "segment": 1, "session": "1.1", "of": 0.0, "seen": 0}
 
 

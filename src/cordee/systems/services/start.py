@@ -17,6 +17,7 @@ from cordee.core.documents.toml_text import value_text
 from cordee.core.errors import UsageError
 from cordee.core.findings import Finding
 from cordee.job.profile import ClusterProfile
+from cordee.machine.processes.module_command import module_argv
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.services.blueprint import (
     ALLOCATION,
@@ -240,7 +241,7 @@ def job_text(blueprint: Blueprint, folder: ServiceFolder, spec: Path, wish: Wish
     lines = [
         f"# Made by `cordee service deploy {folder.name}`: its blueprint is {folder.root}",
         f"name = {value_text(folder.name)}",
-        f"run = {value_text([sys.executable, '-m', 'cordee.systems.services.node.host', str(spec)])}",
+        f"run = {value_text(module_argv('cordee.systems.services.node.host', str(spec)))}",
     ]
     for table, values in tables.items():
         lines += ["", f"[{table}]", *(f"{key} = {value_text(value)}" for key, value in values.items())]
