@@ -44,7 +44,8 @@ def graph_svg(nodes: Sequence[Mapping[str, Any]]) -> str:
         x, y = places[node["name"]]
         parts.append(_box(x, y, str(node["name"]), str(node["state"])))
     said = "; ".join(f"{node['name']} {node['state']}" for node in nodes)
-    return framed("What comes after what", said, width, height, "".join(parts), "steps")
+    svg = framed("What comes after what", said, width, height, "".join(parts), "steps")
+    return f'<div style="max-width:{round(1.25 * width)}px">{svg}</div>'  # a few boxes stay boxes on a wide page
 
 
 def _line(begin: tuple[int, int], end: tuple[int, int]) -> str:
