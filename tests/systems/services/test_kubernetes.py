@@ -38,9 +38,15 @@ def echo(*changes: tuple[str, str]) -> LoadedBlueprint:
     return read_blueprint(text, Path("echo.toml"))
 
 
-def objects(loaded: LoadedBlueprint, place: Placement = Placement(), values=None) -> dict[tuple[str, str], dict]:
-    found = list(yaml.safe_load_all(yaml_text(manifests(loaded, values or {}, place))))
+def objects(loaded: LoadedBlueprint, place: Placement | None = None, values=None) -> dict[tuple[str, str], dict]:
+    found = list(yaml.safe_load_all(yaml_text(manifests(loaded, values or {}, place or Placement()))))
     return {(one["kind"], one["metadata"]["name"]): one for one in found}
+
+
+def run(words: list[str]) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    return int(ended.value.code or 0)
 
 
 def pod(found, name="echo") -> dict:
@@ -206,7 +212,7 @@ def test_any_text_comes_back_from_yaml_as_it_was(text):
 
 
 def test_texts_that_other_readers_of_yaml_take_for_numbers_are_in_quotes():
-    assert yaml_text([{"a": "1e3", "b": "on", "c": "0o17"}]) == '---\na: "1e3"\nb: "on"\nc: "0o17"\n'
+    assert yaml_text([{"one": "1e3", "two": "on", "three": "0o17"}]) == '---\none: "1e3"\ntwo: "on"\nthree: "0o17"\n'
 
 
 @pytest.mark.parametrize(
@@ -221,7 +227,10 @@ def test_texts_that_other_readers_of_yaml_take_for_numbers_are_in_quotes():
             [("[secrets.token]", '[secrets.token]\nfrom = "store:a/b"\n\n[files]\n"a.ini" = "{value.token}"\n')],
             "which only the cluster's store has",
         ),
-        ([("[ports.http]", "[ports.a_very_long_name_of_a_port]"), ("{port.http}", "8")], "at most 15 letters"),
+        (
+            [("[ports.http]", "[ports.a_very_long_name_of_a_port]"), ("{port.http}", "8"), ("{url.http}", "8")],
+            "at most 15 letters",
+        ),
         (
             [
                 ("[volumes.data]", "[volumes.DATA]"),
@@ -262,24 +271,24 @@ def test_ollama_is_never_published():
 
 def test_the_job_document_is_what_a_run_target_would_get(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("CORDEE_SERVICES", str(tmp_path))
-    assert main(["service", "render", "mlflow", "--target", "slurm"]) == 0
+    assert run(["service", "render", "mlflow", "--target", "slurm"]) == 0
     out = capsys.readouterr().out
     assert 'name = "mlflow"' in out
     assert "cpus_per_rank = 1" in out
     assert list(tmp_path.iterdir()) == []
-    assert main(["service", "render", "mlflow", "--target", "process", "--namespace", "x"]) == 2
+    assert run(["service", "render", "mlflow", "--target", "process", "--namespace", "x"]) == 2
 
 
 def test_nothing_is_printed_where_something_is_refused(capsys):
-    assert main(["service", "render", "tensorboard", "--set", "logdir=/a"]) == 2
+    assert run(["service", "render", "tensorboard", "--set", "logdir=/a"]) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert "has no image" in told.err
-    assert main(["service", "check", "tensorboard", "--target", "kubernetes"]) == 2
+    assert run(["service", "check", "tensorboard", "--target", "kubernetes"]) == 2
 
 
 def test_what_is_printed_is_yaml_alone_and_the_command_for_secrets_is_beside_it(capsys):
-    assert main(["service", "render", "mlflow", "--namespace", "team"]) == 0
+    assert run(["service", "render", "mlflow", "--namespace", "team"]) == 0
     told = capsys.readouterr()
     assert {one["metadata"].get("namespace", "team") for one in yaml.safe_load_all(told.out)} == {"team"}
     assert "cordee service render mlflow --namespace team --secrets | kubectl create -f -" in told.err
@@ -287,7 +296,7 @@ def test_what_is_printed_is_yaml_alone_and_the_command_for_secrets_is_beside_it(
 
 
 def test_secrets_go_into_a_pipe_and_into_no_file(tmp_path):
-    argv = [sys.executable, "-m", "cordee", "service", "render", "redis", "--secrets"]
+    argv = [str(Path(sys.executable).parent / "cordee"), "service", "render", "redis", "--secrets"]
     piped = subprocess.run(argv, capture_output=True, text=True, env=os.environ, check=True)
     assert yaml.safe_load(piped.stdout)["kind"] == "Secret"
     with open(tmp_path / "kept", "w") as file:
