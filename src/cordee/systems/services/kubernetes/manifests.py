@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import secrets as randomness
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from cordee.systems.services.blueprint import (
     parameter_values,
 )
 from cordee.systems.services.catalogue import find_blueprint
+from cordee.systems.services.instance import new_secret
 from cordee.systems.services.kubernetes.names import object_name
 from cordee.systems.services.node.texts import filled, references
 from cordee.systems.services.start import owner_of, refusals
@@ -117,7 +117,7 @@ def secret_manifests(loaded: LoadedBlueprint, given: Mapping[str, str], place: P
     found = []
     for part in _parts(loaded, given, place):
         values = {
-            name: randomness.token_urlsafe(secret.characters)[: secret.characters]
+            name: new_secret(secret.characters)
             for name, secret in part.blueprint.secrets.items()
             if secret.source == "generated"
         }
@@ -327,7 +327,6 @@ def _network(part: _Part) -> Iterator[Manifest]:
     if part.place.ingress and web:
         port = {"protocol": "TCP", "port": blueprint.ports[web].port}
         ingress.append({"from": [{"namespaceSelector": {}}], "ports": [port]})
-    # Without egress of their own, services of a namespace could not reach each other, which clients in it must.
     egress = [
         {"to": [{"podSelector": {"matchLabels": _labels(one)}}], "ports": _policy_ports(one)} for one in part.reaches
     ]
