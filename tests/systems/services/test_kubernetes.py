@@ -20,7 +20,7 @@ from cordee.faces.cli import main
 from cordee.systems.services.blueprint import LoadedBlueprint, read_blueprint
 from cordee.systems.services.catalogue import catalogue, find_blueprint
 from cordee.systems.services.kubernetes.lint import manifest_findings
-from cordee.systems.services.kubernetes.manifests import Placement, manifests, secret_manifests, yaml_text
+from cordee.systems.services.kubernetes.manifests import KubernetesPlace, manifests, secret_manifests, yaml_text
 from cordee.systems.services.start import refusals
 
 VALUES = {"vllm": {"model": "/model"}}
@@ -38,8 +38,8 @@ def echo(*changes: tuple[str, str]) -> LoadedBlueprint:
     return read_blueprint(text, Path("echo.toml"))
 
 
-def objects(loaded: LoadedBlueprint, place: Placement | None = None, values=None) -> dict[tuple[str, str], dict]:
-    found = list(yaml.safe_load_all(yaml_text(manifests(loaded, values or {}, place or Placement()))))
+def objects(loaded: LoadedBlueprint, place: KubernetesPlace | None = None, values=None) -> dict[tuple[str, str], dict]:
+    found = list(yaml.safe_load_all(yaml_text(manifests(loaded, values or {}, place or KubernetesPlace()))))
     return {(one["kind"], one["metadata"]["name"]): one for one in found}
 
 
@@ -63,7 +63,7 @@ def test_the_catalogue_has_services_for_kubernetes():
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_every_entry_passes_the_schemas_of_three_versions_and_the_lint(name):
-    place = Placement("team", "climate", "" if name == "ollama" else "x.site.org", False)
+    place = KubernetesPlace("team", "climate", "" if name == "ollama" else "x.site.org", False)
     loaded = find_blueprint(name)
     if all(port.protocol == "tcp" for port in loaded.blueprint.ports.values()):
         place = place._replace(ingress="")
@@ -105,12 +105,13 @@ def _asked(found) -> set[tuple[str, str]]:
 
 
 def test_a_configuration_file_with_a_password_comes_from_a_secret_that_holds_both():
-    (secret,) = secret_manifests(find_blueprint("mlflow"), {}, Placement())
+    (secret,) = secret_manifests(find_blueprint("mlflow"), {}, KubernetesPlace())
     values = secret["stringData"]
     assert f"admin_password = {values['password']}" in values["file.auth.ini"]
     assert len(values["password"]) == 40
     assert (
-        secret_manifests(find_blueprint("mlflow"), {}, Placement())[0]["stringData"]["password"] != values["password"]
+        secret_manifests(find_blueprint("mlflow"), {}, KubernetesPlace())[0]["stringData"]["password"]
+        != values["password"]
     )
 
 
@@ -144,7 +145,7 @@ def test_a_service_without_gpus_lands_on_nodes_with_some_only_when_forced():
     assert terms == [{"matchExpressions": [{"key": "gpu.vendor", "operator": "DoesNotExist"}]}]
     assert "tolerations" not in found
     assert "runtimeClassName" not in found
-    forced = pod(objects(echo(), Placement(on_gpu_nodes=True)))
+    forced = pod(objects(echo(), KubernetesPlace(on_gpu_nodes=True)))
     assert "affinity" not in forced
     assert forced["tolerations"]
 
@@ -161,7 +162,7 @@ def test_gpus_are_asked_for_by_their_vendor(vendor, resource, runtime):
 
 
 def test_a_project_sees_the_namespace_and_no_secrets_of_it():
-    binding = objects(echo(), Placement("team", "climate"))["RoleBinding", "cordee-project"]
+    binding = objects(echo(), KubernetesPlace("team", "climate"))["RoleBinding", "cordee-project"]
     assert binding["metadata"]["namespace"] == "team"
     assert binding["roleRef"]["name"] == "view"
     assert binding["subjects"][0]["name"] == "climate"
@@ -247,16 +248,16 @@ def test_what_kubernetes_cannot_honour_is_refused_by_name(changes, said):
             echo(*changes)
         return
     with pytest.raises(DocumentError, match=said):
-        manifests(echo(*changes), {}, Placement())
+        manifests(echo(*changes), {}, KubernetesPlace())
 
 
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        (Placement("Team"), "no namespace"),
-        (Placement("kube-system"), "no namespace"),
-        (Placement("a\nkind: Pod"), "no namespace"),
-        (Placement(ingress="a b"), "no host name"),
+        (KubernetesPlace("Team"), "no namespace"),
+        (KubernetesPlace("kube-system"), "no namespace"),
+        (KubernetesPlace("a\nkind: Pod"), "no namespace"),
+        (KubernetesPlace(ingress="a b"), "no host name"),
     ],
 )
 def test_wrong_places_are_refused(place, said):
@@ -266,7 +267,7 @@ def test_wrong_places_are_refused(place, said):
 
 def test_ollama_is_never_published():
     with pytest.raises(UsageError, match="asks nobody for credentials"):
-        manifests(find_blueprint("ollama"), {}, Placement(ingress="ollama.site.org"))
+        manifests(find_blueprint("ollama"), {}, KubernetesPlace(ingress="ollama.site.org"))
 
 
 def test_the_job_document_is_what_a_run_target_would_get(capsys, tmp_path, monkeypatch):
@@ -355,7 +356,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("where", "value", "rule"), MISTAKES, ids=lambda one: one if isinstance(one, str) else None)
 def test_a_seeded_mistake_is_found(where, value, rule):
-    right = manifests(echo(), {}, Placement(ingress="echo.site.org"))
+    right = manifests(echo(), {}, KubernetesPlace(ingress="echo.site.org"))
     assert manifest_findings(right) == []
     documents = copy.deepcopy(right)
     kind, _, name = where[0].partition("/")

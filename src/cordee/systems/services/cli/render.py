@@ -47,7 +47,7 @@ def render(
     from cordee.systems.services.catalogue import find_blueprint
     from cordee.systems.services.kubernetes.lint import manifest_findings
     from cordee.systems.services.kubernetes.manifests import (
-        Placement,
+        KubernetesPlace,
         manifests,
         secret_manifests,
         stored_secrets,
@@ -56,9 +56,9 @@ def render(
 
     loaded = find_blueprint(service)
     given = pairs(settings, "--set")
-    place = Placement(namespace, project, ingress, on_gpu_nodes)
+    place = KubernetesPlace(namespace, project, ingress, on_gpu_nodes)
     if target != KUBERNETES:
-        if secrets or place != Placement():
+        if secrets or place != KubernetesPlace():
             raise UsageError(
                 "namespace, project, ingress, GPU nodes and Secrets are of Kubernetes",
                 given=target,

@@ -35,7 +35,7 @@ _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]{2,}\Z")
 
 
-class Placement(NamedTuple):
+class KubernetesPlace(NamedTuple):
     """What a person asks for besides the blueprint, on Kubernetes.
 
     Attributes:
@@ -57,7 +57,7 @@ class _Part(NamedTuple):
     blueprint: Blueprint
     parameters: Mapping[str, str]
     reaches: tuple[Blueprint, ...]
-    place: Placement
+    place: KubernetesPlace
 
     @property
     def name(self) -> str:
@@ -89,7 +89,7 @@ class _Part(NamedTuple):
         }
 
 
-def manifests(loaded: LoadedBlueprint, given: Mapping[str, str], place: Placement) -> list[Manifest]:
+def manifests(loaded: LoadedBlueprint, given: Mapping[str, str], place: KubernetesPlace) -> list[Manifest]:
     """Return the objects of a service, and of those it comes after, in the order in which they are applied.
 
     Args:
@@ -108,7 +108,7 @@ def manifests(loaded: LoadedBlueprint, given: Mapping[str, str], place: Placemen
     return found
 
 
-def secret_manifests(loaded: LoadedBlueprint, given: Mapping[str, str], place: Placement) -> list[Manifest]:
+def secret_manifests(loaded: LoadedBlueprint, given: Mapping[str, str], place: KubernetesPlace) -> list[Manifest]:
     """Return the Secrets that the manifests refer to, with values made now; never for a file or a repository.
 
     Raises:
@@ -161,7 +161,7 @@ def _with_before(loaded: LoadedBlueprint, above: tuple[str, ...]) -> list[Loaded
     return [*found.values(), loaded]
 
 
-def _parts(loaded: LoadedBlueprint, given: Mapping[str, str], place: Placement) -> list[_Part]:
+def _parts(loaded: LoadedBlueprint, given: Mapping[str, str], place: KubernetesPlace) -> list[_Part]:
     blueprint = loaded.blueprint
     place = place._replace(namespace=place.namespace or blueprint.name, project=place.project or blueprint.project)
     if not _LABEL.match(place.namespace) or place.namespace in ("default", "kube-system", "kube-public"):
