@@ -41,7 +41,7 @@ def render(
 
     \b
     Example:
-      cordee service render mlflow --namespace tracking --project climate | kubectl apply --server-side -f -
+      cordee service render mlflow --namespace tracking --project climate
     """
     from cordee.core.documents.faults import document_error
     from cordee.systems.services.catalogue import find_blueprint
