@@ -44,6 +44,11 @@ def services_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~/.local/share"))) / "cordee" / "services"
 
 
+def new_secret(characters: int) -> str:
+    """Return a secret of letters and digits, which needs quotes nowhere."""
+    return "".join(randomness.choice(_LETTERS) for _ in range(characters))
+
+
 class ServiceFolder:
     """The folder of one deployed service, mode 0700.
 
@@ -222,7 +227,7 @@ class ServiceFolder:
             if secret.source.startswith("file:"):
                 write_atomically(target, _read_private(Path(secret.source[5:]), name))
             elif not target.exists():
-                write_atomically(target, "".join(randomness.choice(_LETTERS) for _ in range(secret.characters)))
+                write_atomically(target, new_secret(secret.characters))
 
     def rotate(self, name: str, blueprint: Blueprint) -> None:
         """Make a generated secret anew.

@@ -29,6 +29,8 @@ from cordee.systems.services.blueprint import (
     parameter_values,
 )
 from cordee.systems.services.instance import ServiceFolder
+from cordee.systems.services.kubernetes.names import LONGEST_PORT, wrong_names
+from cordee.systems.services.node.texts import references
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,27 @@ def refusals(loaded: LoadedBlueprint, target: Target, bind: str = "loopback") ->
                     f"[{table}] status = {probe.status}: probes take any answer from 200 to 399",
                     "leave status out",
                 )
+        if blueprint.guard == "token" and blueprint.image is not None:
+            refuse(
+                ("guard",),
+                "Cordée's guard is in no image",
+                'guard = "own" for a program that asks for credentials itself',
+            )
+        if blueprint.replicas > 1:
+            for name in blueprint.volumes:
+                text = f"replicas = {blueprint.replicas} would write the volume {name} at once"
+                refuse(("replicas",), text, "replicas = 1, or a service without volumes")
+        for name, text in blueprint.files.items():
+            for kind, value in references(text):
+                if kind == "value" and blueprint.secrets[value].source.startswith("store:"):
+                    refuse(
+                        ("files", name),
+                        f"the file {name} holds the value of {value}, which only the cluster's store has",
+                        f"{{secret.{value}}}, its file, or {{value.{value}}} in [env]",
+                    )
+        for table, names, longest in (("ports", blueprint.ports, LONGEST_PORT), ("volumes", blueprint.volumes, 20)):
+            for name, why in wrong_names(names, longest):
+                refuse((table, name), f"[{table}.{name}]: {why}", "give it another name")
     if bind == "network" and blueprint.guard == "none" and target != "kubernetes":
         refuse(
             ("guard",), "it would be open to the whole network without credentials", "bind it to loopback, or set guard"

@@ -6,6 +6,7 @@ import click
 
 from cordee.systems.services.cli.catalogue import check, list_, new, show
 from cordee.systems.services.cli.deployment import deploy, logs, open_, rollback, status, stop, upgrade
+from cordee.systems.services.cli.render import render
 
 
 @click.group()
@@ -20,5 +21,5 @@ def command() -> None:
     """
 
 
-for _one in (list_, show, new, check, deploy, status, logs, open_, stop, upgrade, rollback):
+for _one in (list_, show, new, check, render, deploy, status, logs, open_, stop, upgrade, rollback):
     command.add_command(_one)

@@ -1,0 +1,1 @@
+"""Kubernetes: the manifests of a service, and what is wrong with some."""
