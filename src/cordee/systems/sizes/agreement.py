@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cordee.core.words import counted
 from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder
 
@@ -40,7 +39,7 @@ class Agreement(NamedTuple):
         """Return it in words."""
         if self.bitwise is None:
             return f"bit for bit: nothing to compare (no metric was logged; checkpoint: {self.checkpoint})"
-        said = f"{counted(len(self.equal), 'metric')} equal at each step"
+        said = f"{len(self.equal)} {'metric' if len(self.equal) == 1 else 'metrics'} equal at each step"
         if self.differ:
             said += f", not {', '.join(self.differ)}"
         return f"bit for bit: {'yes' if self.bitwise else 'no'} ({said}; checkpoint: {self.checkpoint})"
@@ -56,7 +55,8 @@ def agreement(before: RunFolder, after: RunFolder) -> Agreement:
 
     runs = Run(before), Run(after)
     logged = [{name for name in run.logged() if not name.startswith("cordee/")} for run in runs]
-    equal, differ = [], sorted(logged[0] ^ logged[1])
+    equal: list[str] = []
+    differ = sorted(logged[0] ^ logged[1])
     for name in sorted(logged[0] & logged[1]):
         (equal if _values(runs[0], name) == _values(runs[1], name) else differ).append(name)
     return Agreement(tuple(equal), tuple(differ), _checkpoints(runs[0], runs[1]))
