@@ -31,6 +31,7 @@ BUILT_IN: dict[str, str] = {
     "services": "cordee.systems.services.system:SYSTEM",
     "trials": "cordee.systems.trials.system:SYSTEM",
     "steps": "cordee.systems.steps.system:SYSTEM",
+    "repro": "cordee.systems.repro.system:SYSTEM",
 }
 
 

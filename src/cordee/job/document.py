@@ -347,6 +347,15 @@ class StepDocument(Document):
     """Files and folders that the step leaves; one that leaves them not has failed."""
 
 
+class ReproTable(Document):
+    """`[repro]`: two runs of the job shall compute the same, bit for bit."""
+
+    deterministic: bool = True
+    """Whether torch uses deterministic algorithms alone, and no TF32."""
+    seed: Annotated[int, Field(strict=True, ge=0, lt=1 << 32)] | None = None
+    """What Python's hashes, `random`, NumPy and torch are seeded with in every rank; without it, they are not."""
+
+
 def _sweep_value(value: Any) -> Any:
     values = value if isinstance(value, list) else [value]
     if values and all(isinstance(item, (str, int, float)) for item in values):
@@ -407,6 +416,8 @@ class Job(Document):
     """A small job that must pass first."""
     farm: FarmTable | None = None
     """Many tasks in one allocation: `run` once for each line of a file."""
+    repro: ReproTable | None = None
+    """What is done so that two runs compute the same."""
     slurm: Slurm = Slurm.model_construct()
     """What only Slurm understands."""
 

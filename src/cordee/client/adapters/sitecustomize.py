@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Optional, Sequence
 
-# The module in which a library's calls are defined, and the adapter that knows them.
+# The module in which a library's calls are defined, and the adapters that know them.
 TARGETS = {
     "wandb.sdk.wandb_run": "wandb",
     "torch.utils.tensorboard.writer": "tensorboard",
@@ -26,7 +26,9 @@ TARGETS = {
     "torch.distributed.device_mesh": "device_mesh",
     "megatron.core.parallel_state": "megatron",
     "jax._src.clusters": "jax",
-    "torch": "pulse",
+    "torch": "pulse repro",
+    "random": "repro",
+    "numpy.random": "repro",
     "torch.serialization": "loads",
     "joblib.numpy_pickle": "loads",
 }
@@ -38,7 +40,11 @@ class AfterImport:
     of_cordee = True
 
     def __init__(self, adapters: Sequence[str]) -> None:
-        self.targets = {module: name for module, name in TARGETS.items() if name in adapters}
+        self.targets: dict[str, list[str]] = {}
+        for module, names in TARGETS.items():
+            wanted = [name for name in names.split() if name in adapters]
+            if wanted:
+                self.targets[module] = wanted
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         """Return what the other finders say; called for every import."""
@@ -52,7 +58,7 @@ class AfterImport:
                 return spec
         return None
 
-    def _follow(self, spec: ModuleSpec, adapter: str) -> None:
+    def _follow(self, spec: ModuleSpec, adapters: Sequence[str]) -> None:
         """Adapt the module after its loader, which stays the one that it has, has executed it."""
         loader: Any = spec.loader
         try:
@@ -60,7 +66,8 @@ class AfterImport:
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                adapt(adapter, module)
+                for adapter in adapters:
+                    adapt(adapter, module)
 
             loader.exec_module = exec_module
         except Exception:
@@ -89,6 +96,10 @@ def begin() -> None:
     first = os.environ.get("CORDEE_SCAN") != "off" and os.environ.get("RANK", "0") == "0"
     if first and os.path.exists(os.environ.get("CORDEE_RUN_DIR", "") + "/scan.json"):  # what the gate has looked at
         adapters.append("loads")
+    if "CORDEE_SEED" in os.environ or "CORDEE_DETERMINISTIC" in os.environ:
+        adapters.append("repro")
+        if "random" in sys.modules:  # a .pth file of site-packages has imported it
+            adapt("repro", sys.modules["random"])
     if adapters and not any(getattr(finder, "of_cordee", False) for finder in sys.meta_path):
         sys.meta_path.insert(0, AfterImport(adapters))  # type: ignore[arg-type]
 

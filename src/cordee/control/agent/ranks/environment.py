@@ -50,6 +50,8 @@ _STALE = frozenset(
         "CORDEE_CHANNEL",
         "CORDEE_ADAPTERS",
         "CORDEE_PULSE",
+        "CORDEE_SEED",
+        "CORDEE_DETERMINISTIC",
         "CORDEE_RESUME_FROM",
     ]
 )

@@ -19,23 +19,26 @@ from cordee.job.terminal.run_args import found
 @runs_option
 @json_option
 def command(before: str, after: str, runs: str | None, as_json: bool) -> None:
-    """Say in what two runs differ: code, documents, environment, data, results. Values of variables are not shown.
+    """Say in what two runs differ: code, documents, environment, data, results, and whether these agree bit for bit. Values of variables are not shown.
 
     \b
     Example:
       cordee diff char-gpt-20261121T012244Z-kqzv last
     """
+    from cordee.systems.sizes.agreement import agreement
     from cordee.systems.sizes.difference import SCHEMA, changes
 
     one, other = found(before, runs), found(after, runs)
-    differ = changes(one, other)
+    differ, agree = changes(one, other), agreement(one, other)
     if as_json:
-        print_json({"schema": SCHEMA, "runs": [one.id, other.id], "changes": [change._asdict() for change in differ]})
+        listed = [change._asdict() for change in differ]
+        print_json({"schema": SCHEMA, "runs": [one.id, other.id], "changes": listed, "agreement": agree.document()})
         return
     for change in differ:
         click.echo(one_line(f"{change.what}: {_shown(change.before)} -> {_shown(change.after)}"))
     if not differ:
         click.echo("no difference")
+    click.echo(one_line(agree.line()))
 
 
 def _shown(value: Any) -> str:
