@@ -59,6 +59,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"leave out the files that take more than {QUICK_S:g} s, as {DURATIONS.relative_to(ROOT)} has them",
     )
     parser.addoption(
+        "--list-failed",
+        metavar="FILE",
+        help="write the names of the tests that failed into FILE, a line each, once all tests have run",
+    )
+    parser.addoption(
         "--record-durations",
         action="store_true",
         help=f"write what the files of these tests took into {DURATIONS.relative_to(ROOT)}; on a machine with nothing else to do",
@@ -118,10 +123,29 @@ class DurationRecorder:
         DURATIONS.write_text("".join(f"{seconds:.1f} {path}\n" for path, seconds in found))
 
 
+class FailureLister:
+    """Keeps the names of tests that failed, for who runs them once more; a run that was cut short leaves no list."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._names: dict[str, None] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._names[report.nodeid] = None
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if exitstatus == pytest.ExitCode.TESTS_FAILED:
+            self._path.write_text("".join(f"{name}\n" for name in self._names))
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Record durations if asked, and let children take signals that this process was started to ignore, as under nohup."""
+    """Record durations and failures if asked, and let children take signals that this process was started to ignore, as under nohup."""
     if config.getoption("record_durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(DurationRecorder())
+    listed = config.getoption("list_failed")
+    if listed and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailureLister(Path(listed)))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
