@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all static warm docs clean install install-demo install-spank system system-demo
+.PHONY: help demo check test test-all static warm docs kubernetes test-kubernetes clean install install-demo install-spank system system-demo
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,13 +15,15 @@ TORCH ?= torch==2.13.0
 DEMO_PACKAGES := git:git squashfuse:squashfuse
 # mount, unshare: tests fill and hang disks that only they see; Slurm, MPI, cc: tests put up a Slurm of their own, some with
 # accounting, start MPI programs in it, and compile a fake NVML library, one of faults and the SPANK plugin; chromium: the
-# pages are tested in it; the rest: images and containers.
+# pages are tested in it; nginx: the front door of services, and before several servers of a model; the rest: images and
+# containers.
 SYSTEM_PACKAGES := $(DEMO_PACKAGES) mount:mount unshare:util-linux nft:nftables ip:iproute2 \
   slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge \
   slurmdbd:slurmdbd mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core \
   mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential usr/include/slurm/spank.h:libslurm-dev \
   podman:podman runc:runc newuidmap:uidmap skopeo:skopeo zstd:zstd mksquashfs:squashfs-tools fuse-overlayfs:fuse-overlayfs \
-  busybox:busybox-static chromium:chromium
+  busybox:busybox-static nginx:nginx-light openssl:openssl sshd:openssh-server chromium:chromium ssh-keygen:openssh-client \
+  mmdebstrap:mmdebstrap docker-registry:docker-registry buildah:buildah
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -49,6 +51,17 @@ static: install
 
 docs: install  ## Build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build/html
+
+# The API server is built outside of the tree, once; it serves no other test.
+KUBERNETES ?= $(HOME)/.cache/cordee/kubernetes
+KUBERNETES_PACKAGES := usr/lib/go-1.19/bin/go:golang-1.19-go rsync:rsync jq:jq dpkg-source:dpkg-dev etcd:etcd-server kubectl:kubernetes-client
+
+kubernetes:  ## Build Kubernetes' API server from Debian's source package, for test-kubernetes: about 15 minutes, once
+	@PATH="$$PATH:$(KUBERNETES)" bash scripts/system-packages.sh $(KUBERNETES_PACKAGES)
+	@bash scripts/build-kubernetes.sh "$(KUBERNETES)"
+
+test-kubernetes: install kubernetes  ## Apply every blueprint to a real API server, twice, with changes, pruning and rollback
+	CORDEE_KUBERNETES="$(KUBERNETES)" $(BIN)/pytest -n 0 $(ARGS) tests/systems/services/real_cluster.py
 
 install-spank: install  ## Build Slurm's plugin for --environment and install it; ARGS="--destdir ..." as its command has them
 	$(BIN)/cordee env install-spank $(ARGS)

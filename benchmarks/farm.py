@@ -3,7 +3,8 @@
 `python benchmarks/farm.py [--tasks N] [--repetitions N] [--large N]` prints Markdown. Each repetition runs `true` N times by
 `xargs -P CORES -I{} sh -c {}` and by `cordee farm`, one after the other; the ratio is of their rates, so that a busy machine slows
 both. A farm's time is from the first task that was given to the last end in its journal, which is durable then; what the command
-takes in all, with submission, vetting and report, stands beside it. With --large one farm of so many tasks is run besides, with the
+takes in all, with submission, vetting and report, stands beside it. With --peers GNU parallel with its job log, HyperQueue, disBatch and
+submitit run it in the same turns, those that are there (`pip install hyperqueue disbatch submitit`), slow ones fewer tasks. With --large one farm of so many tasks is run besides, with the
 most memory that its supervisor had, and its rate in the first and last tenth.
 """
 
@@ -35,8 +36,8 @@ def xargs_s(folder: Path, tasks: int) -> float:
     return time.monotonic() - began
 
 
-def farm(folder: Path, tasks: int) -> tuple[dict[str, Any], float, int]:
-    """Return a farm's document, the seconds that its command took, and the most memory of its supervisor."""
+def farm(folder: Path, tasks: int) -> tuple[dict[str, Any], float, int, float]:
+    """Return a farm's document, the seconds that its command took, the most memory of its supervisor, and the seconds to the first task."""
     (folder / "tasks.txt").write_text("true\n" * tasks)
     peak, over = [0], threading.Event()
 
@@ -46,7 +47,7 @@ def farm(folder: Path, tasks: int) -> tuple[dict[str, Any], float, int]:
 
     watching = threading.Thread(target=watch)
     watching.start()
-    began = time.monotonic()
+    began, moment = time.monotonic(), time.time()
     done = subprocess.run(
         [sys.executable, "-m", "cordee.faces.cli", "farm", "tasks.txt", "--json", "--set", "vet.max_load=1000.0"],
         cwd=folder,
@@ -57,7 +58,72 @@ def farm(folder: Path, tasks: int) -> tuple[dict[str, Any], float, int]:
     seconds = time.monotonic() - began
     over.set()
     watching.join()
-    return json.loads(done.stdout), seconds, peak[0]
+    document = json.loads(done.stdout)
+    journal = read_journal(folder / "runs" / document["run"] / "tasks" / "journal")
+    given = next(event for event in journal if event["event"] == "tasks_given")
+    return document, seconds, peak[0], parse_utc(given["time"]) - moment
+
+
+_HYPERQUEUE = """
+import sys, time
+from pathlib import Path
+from hyperqueue import Client, Job, LocalCluster
+from hyperqueue.cluster import WorkerConfig
+count, cores = int(sys.argv[1]), int(sys.argv[2])
+with LocalCluster(Path("hq")) as cluster:
+    cluster.start_worker(WorkerConfig(cores=cores))
+    client = cluster.client()
+    job = Job()
+    for _ in range(count):
+        job.program(["sh", "-c", "true"], stdout=None, stderr=None)
+    began = time.monotonic()
+    client.wait_for_jobs([client.submit(job)], progress=False)
+    print(time.monotonic() - began, flush=True)
+"""
+_SUBMITIT = """
+import sys, time, submitit
+executor = submitit.LocalExecutor(folder="submitit")
+executor.update_parameters(timeout_min=5)
+began = time.monotonic()
+with executor.batch():
+    jobs = [executor.submit(submitit.helpers.CommandFunction(["true"])) for _ in range(int(sys.argv[1]))]
+[job.result() for job in jobs]
+print(time.monotonic() - began, flush=True)
+"""
+
+
+def _said(folder: Path, *command: str) -> float:
+    """Return the seconds that a script says it took: without its start."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def _whole(folder: Path, *command: str, tasks: int = 0) -> float:
+    """Return the seconds that a command took, which reads so many tasks from its standard input."""
+    began = time.monotonic()
+    subprocess.run(command, cwd=folder, input="true\n" * tasks, capture_output=True, text=True, check=True)
+    return time.monotonic() - began
+
+
+def peers(folder: Path, tasks: int) -> dict[str, float]:
+    """Return how many tasks a second each peer that is there runs."""
+    cores, found = str(os.cpu_count()), {}
+    (folder / "peers.txt").write_text("true\n" * (tasks // 10))
+    ways = {
+        "GNU parallel --joblog": (
+            tasks,
+            lambda n: _whole(folder, "parallel", "--will-cite", "--joblog", "log", "-j", cores, tasks=n),
+        ),
+        "HyperQueue": (tasks, lambda n: _said(folder, sys.executable, "-c", _HYPERQUEUE, str(n), cores)),
+        "disBatch": (tasks // 10, lambda n: _whole(folder, "disBatch", "-s", f"localhost:{cores}", "peers.txt")),
+        "submitit, local": (tasks // 50, lambda n: _said(folder, sys.executable, "-c", _SUBMITIT, str(n))),
+    }
+    for name, (count, run) in ways.items():
+        try:
+            found[name] = count / run(count)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            print(f"{name}: {error} {getattr(error, 'stderr', '')}"[-600:], file=sys.stderr)
+    return found
 
 
 def _supervisors(folder: Path) -> list[int]:
@@ -92,21 +158,32 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--large", type=int, default=0)
+    parser.add_argument("--peers", action="store_true")
     options = parser.parse_args()
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}\n")
-    print("| repetition | xargs, tasks/s | farm, tasks/s | ratio | whole command, s |\n|---|---|---|---|---|")
-    ratios = []
+    print(
+        "| repetition | xargs, tasks/s | farm, tasks/s | ratio | to the first task, s | whole command, s |\n|---|---|---|---|---|---|"
+    )
+    ratios: list[float] = []
+    others: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="cordee-farm-") as name:
         folder = Path(name)
         for repetition in range(options.repetitions):
             bare = options.tasks / xargs_s(folder, options.tasks)
-            document, seconds, _ = farm(folder, options.tasks)
+            document, seconds, _, start = farm(folder, options.tasks)
             rate = options.tasks / document["seconds"]
             ratios.append(rate / bare)
-            print(f"| {repetition + 1} | {bare:.0f} | {rate:.0f} | {rate / bare:.2f} | {seconds:.1f} |", flush=True)
+            if options.peers:
+                others.append(peers(folder, options.tasks))
+            print(
+                f"| {repetition + 1} | {bare:.0f} | {rate:.0f} | {rate / bare:.2f} | {start:.2f} | {seconds:.1f} |",
+                flush=True,
+            )
         print(f"\nMedian ratio {statistics.median(ratios):.2f}.")
+        for name in dict.fromkeys(name for turn in others for name in turn):
+            print(f"\n{name}: {', '.join(f'{turn[name]:.1f}' for turn in others if name in turn)} tasks a second.")
         if options.large:
-            document, seconds, peak = farm(folder, options.large)
+            document, seconds, peak, _ = farm(folder, options.large)
             first, last = tenths(folder, document["run"])
             print(
                 f"\n{options.large} tasks: {document['done']} done in {document['seconds']:.1f} s, {options.large / document['seconds']:.0f} a second; "

@@ -31,6 +31,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import kill_campaign
+from kill_campaign import campaign, seeds_of
 from on_slurm.common import led_to
 
 from cordee.core.errors import CordeeError
@@ -134,7 +136,7 @@ class Scene:
         began, killed, wrong, resumed = time.monotonic(), [], [], 0
         with self._make(place / "job", place / "runs") as run:
             try:
-                run.wait_training(1, 180.0)
+                run.wait_training()
                 if seed is not None:
                     killed = self._kill_groups(run, random.Random(seed))
                 gate.touch()
@@ -273,33 +275,11 @@ def scene_of(options: argparse.Namespace, parent: Path) -> Iterator[Scene]:
 
 def main() -> int:
     """Run the campaign; exit code 1 when a run did not end right."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=200, help="groups to kill, earlier ones of the file included")
-    parser.add_argument("--seed", type=int, default=1, help="of the first run")
-    parser.add_argument("--slurm", type=int, default=0, metavar="NODES")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further run after so long")
-    parser.add_argument("--results", type=Path, default=Path("kill-groups.jsonl"))
-    options = parser.parse_args()
-    text = options.results.read_text() if options.results.exists() else ""
-    done = [json.loads(line) for line in text.splitlines()]
-    began = time.monotonic()
-    scratch = Path(tempfile.mkdtemp(prefix="kills-"))
-    with scene_of(options, scratch) as scene:
-        expected = scene.run(None)
-        print(f"undisturbed: {expected}", file=sys.stderr, flush=True)
-        seed = max([options.seed - 1, *(one["seed"] for one in done)])
-        while sum(len(one["killed"]) for one in done) < options.kills and time.monotonic() - began < options.seconds:
-            seed += 1
-            one = scene.run(seed)
-            if one["weights"] != expected["weights"]:
-                one["wrong"].append(f"weights {one['weights']}, not {expected['weights']}")
-            done.append(one)
-            print(json.dumps(one), file=sys.stderr, flush=True)
-            with open(options.results, "a") as results:
-                results.write(json.dumps(one) + "\n")
+    options = kill_campaign.options(__doc__, 200, "kill-groups.jsonl").parse_args()
+    with scene_of(options, Path(tempfile.mkdtemp(prefix="kills-"))) as scene:
+        done = campaign(scene.run, options)
     groups = [group for one in done for group in one["killed"]]
     parts = Counter(part.split()[0] for group in groups for part in group)
-    wrong = [one["seed"] for one in done if one["wrong"]]
     print("| what | how many |\n|---|---|")
     print(f"| runs | {len(done)} |\n| groups killed: pairs, triples | {_of_size(groups, 2)}, {_of_size(groups, 3)} |")
     print("".join(f"| killed: {part} | {count} |\n" for part, count in parts.most_common()), end="")
@@ -307,8 +287,8 @@ def main() -> int:
     print(
         f"| runs with nobody left, which `cordee resume` brought to their end | {sum(o['resumed'] > 0 for o in done)} |"
     )
-    print(f"| runs that did not end right | {len(wrong)}{': seeds ' + str(wrong) if wrong else ''} |")
-    return 1 if wrong else 0
+    print(f"| runs that did not end right | {seeds_of(done)} |")
+    return 1 if any(one["wrong"] for one in done) else 0
 
 
 def _of_size(groups: list[list[str]], size: int) -> int:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cordee.systems.sizing.architecture import Architecture
+from cordee.systems.sizing.costs.step_time import step_time
 from cordee.systems.sizing.devices import PlannedGpu, device_of
-from cordee.systems.sizing.memory import Layout, formula_parts
-from cordee.systems.sizing.step_time import step_time
+from cordee.systems.sizing.memory import formula_parts
+from cordee.systems.sizing.parallelism import Layout
 from cordee.systems.sizing.workload import Workload
 
 TUNING = {
@@ -51,17 +52,21 @@ def workload_of(entry: dict[str, Any]) -> Workload:
         micro = max(1, micro // layout["pp"])
     batch = entry.get("global_batch")
     replicas = layout["dp"] * layout["fsdp"]
-    known = entry["checkpointing"]
+    # Where torchtune's table is silent its recipe for one GPU speaks: checkpointing is on, the optimizer paged and in backward.
+    known = "full" if entry["checkpointing"] == "unknown" else entry["checkpointing"]
+    recipe = "torchtune" in entry["source"] and entry["task"] == "full" and entry["gpus"] == 1
     return Workload(
         task={"pretrain": "train", "full": "train"}.get(entry["task"], entry["task"]),
         precision={"bf16-true": "bf16-pure"}.get(entry["precision"], entry["precision"]),
-        optimizer="adamw-8bit" if "8-bit" in note else "adamw-fused",
+        optimizer="adamw-8bit" if "8-bit" in note or recipe else "adamw-fused",
         micro_batch=micro,
         batch=batch if batch and batch % (replicas * micro) == 0 else None,
         sequence=entry["sequence"],
-        checkpointing="selective" if known.startswith("sel") else "full" if known == "unknown" else known,
+        checkpointing="selective" if known.startswith("sel") else known,
         compiled="compile" in note or entry["precision"] == "fp8",
-        offload="paged" in note,
+        offload="paged" in note or recipe,
+        step_in_backward="in backward" in note or recipe,
+        chunked_loss="torchtune" in entry["source"],
     )
 
 

@@ -19,6 +19,11 @@ OTHER_THINGS = {
     "testing/cli.py": (2, "a word of our own command line, and the folder of the disposable Slurm"),
     "client/adapters/jax.py": (1, "JAX's own name of a way to start processes"),
     "systems/environments/hooks.py": (1, "a hook of an EDF"),
+    "systems/environments/node/hooks/__init__.py": (1, "a hook of an EDF"),
+    "systems/environments/node/hooks/slurm.py": (
+        1,
+        "a hook of an EDF, and the folders and the user of an installation",
+    ),
     "systems/vetting/protocol/document.py": (1, "a word of vetnode's documents"),
     "systems/vetting/protocol/vetnode.py": (1, "a word of vetnode's documents"),
     "systems/services/blueprint.py": (1, "a word of `cordee service --target`"),

@@ -40,12 +40,12 @@ def test_a_module_is_run_with_its_arguments_and_nothing_of_the_current_folder(tm
 
 
 def unsafe_starts(source: str) -> list[int]:
-    """Return the lines where a list of words has `-m`, which takes the current folder first, without `-I` before it."""
+    """Return the lines where a list of words has `-m`, which takes the current folder first, without `-I` or `-P` before it."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.List, ast.Tuple)):
             words = [word.value if isinstance(word, ast.Constant) else None for word in node.elts]
-            if "-m" in words and "-I" not in words[: words.index("-m")]:
+            if "-m" in words and not {"-I", "-P"}.intersection(words[: words.index("-m")]):
                 found.append(node.lineno)
     return found
 

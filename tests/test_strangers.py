@@ -124,6 +124,7 @@ def test_its_part_of_the_nodes_travels_with_the_run_and_its_page_shows_what_was_
     (folder,) = (tmp_path / "runs").iterdir()
     printed = person("logs", folder.name).stdout
     assert "rank 0 on " in printed
+    assert "0 to 0" in person("logs", folder.name, "--rank", "7").stderr
     assert f": 3600 s by {folder}/node.zip/cordee_window/node/told.py" in printed
 
     shown = person.json("show", folder.name)

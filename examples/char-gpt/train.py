@@ -46,7 +46,7 @@ class CharGPT(nn.Module):
         super().__init__()
         self.token, self.place = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
 
     def forward(self, codes: torch.Tensor) -> torch.Tensor:
         x = self.token(codes) + self.place(torch.arange(codes.shape[1]))

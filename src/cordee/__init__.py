@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cordee.client.joblib_ranks import joblib_backend
     from cordee.client.layout import layout, place
     from cordee.client.log import log
     from cordee.client.observe import observe
@@ -20,6 +21,7 @@ __all__ = [
     "__version__",
     "checkpointer",
     "dataset",
+    "joblib_backend",
     "layout",
     "load",
     "log",
@@ -32,6 +34,7 @@ __all__ = [
 _HOMES = {
     "checkpointer": "cordee.systems.checkpoints.node.save",
     "dataset": "cordee.systems.data.node.read.dataset",
+    "joblib_backend": "cordee.client.joblib_ranks",
     "layout": "cordee.client.layout",
     "load": "cordee.systems.scan.node.load",
     "log": "cordee.client.log",

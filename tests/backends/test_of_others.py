@@ -73,7 +73,6 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk.site.end()
 
 
-@pytest.mark.timeout(400)
 def test_the_job_of_the_demo_waits_trains_loses_a_rank_and_goes_on_with_twice_as_many(desk, tmp_path):
     job = tmp_path / "char-gpt"
     shutil.copytree(EXAMPLE, job, ignore=shutil.ignore_patterns("runs", "corpus", "__pycache__"))

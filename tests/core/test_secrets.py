@@ -8,11 +8,12 @@ import time
 import pytest
 
 from cordee.core.secret_forms import keys_in, named_keys_in
-from cordee.core.secrets import OutputMask, masked_output, masked_text, secret_values
+from cordee.core.secrets import OutputMask, masked_output, masked_text, masked_words, secret_values
 
 BODY = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5hJ7kL9nP1qR3tV5xY7zA9cD1fG3hJ5kL7nP9rS1uV3xY5"
+WANDB = "a3f90b1c2d4e5f60718293a4b5c6d7e8f9012345"
 KEYS = {
-    "wandb": "export WANDB_API_KEY=a3f90b1c2d4e5f60718293a4b5c6d7e8f9012345",
+    "wandb": f"export WANDB_API_KEY={WANDB}",
     "hugging-face": f"login('hf_{BODY[:34]}')",
     "aws": "id = AKIAQ3EGRT5UZH7KWXYM",
     "aws-secret": f"aws_secret_access_key = {BODY[:40]}",
@@ -36,6 +37,7 @@ HARMLESS = (
     "export WANDB_API_KEY=$KEY; hf_hub_download(repo_id); sk-learn-pipeline-model-version-1",
     "https://user:password@example.org/ ftp://user:${PASS}@host {user}:{password}@host http://a:8080/x@y",
     "commit a3f90b1c2d4e5f60718293a4b5c6d7e8f9012345 sha256:0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9",
+    '{"auth": "oauth2-client-credentials"}, name: MODEL_KEY\n  value: models/llama-3-8b-instruct-hf',
     "mkdir models--acme--llama-3-8b-instruct && token_path=/scratch/project_465000123/tokens",
     "tokenizer_class=PreTrainedTokenizerFast secret_key_name: models/llama-3-8b-instruct-hf",
 )
@@ -64,6 +66,22 @@ def test_what_is_called_a_key_and_looks_random_is_masked():
     assert [key.kind for key in named_keys_in(text)] == ["assigned"]
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "- name: WANDB_API_KEY\n  value: ",
+        '{"name":"WANDB_API_KEY","value":"',
+        "curl -H 'Authorization: Bearer ",
+        '{"auths": {"registry.example.org": {"auth": "',
+        '{\\"auth\\": \\"',
+    ],
+)
+def test_a_value_is_called_a_key_by_headers_logins_and_lists_of_variables(before):
+    text = f"{before}{BODY[:40]}"
+    assert [text[key.begin : key.end] for key in named_keys_in(text)] == [BODY[:40]]
+    assert masked_output(text) == f"{before}***"
+
+
 def test_a_key_of_several_lines_is_masked_line_by_line_for_each_stream():
     mask = OutputMask()
     shown = [mask.line(line.encode(), 0) + mask.line(b"loss 1", 1) for line in ("a " + PEM + "b").splitlines()]
@@ -78,6 +96,14 @@ def test_a_key_without_its_end_hides_no_more_than_what_looks_like_it():
     mask = OutputMask()
     assert mask.line(b"-----BEGIN PRIVATE KEY-----") == b"***"
     assert mask.line(b"step 1: loss 0.3") == b"step 1: loss 0.3"
+
+
+def test_what_one_rank_was_given_is_masked_where_that_rank_prints_it():
+    mask = OutputMask({"of-all-of-them"}, {0: {"pässwort"}, 1: set()}.__getitem__)
+    assert [mask.line("pässwort of-all-of-them".encode(), None, rank).decode() for rank in (0, 1)] == [
+        "*** ***",
+        "pässwort ***",
+    ]
 
 
 def test_bytes_that_are_no_text_stay():
@@ -118,10 +144,26 @@ def test_a_real_ssh_key_is_one(tmp_path):
         ),
         ({"API_KEY": "short", "SSH_PRIVATE_KEY": "/home/me/.ssh/id_ed25519", "SECRET": "$FROM_SHELL"}, (), set()),
         ({"OTHER": "ghp_" + "a1B2" * 9}, (), {"ghp_" + "a1B2" * 9}),
+        (
+            {},
+            (
+                "sh",
+                "-c",
+                "MY_TOKEN=correct-horse; export A_PASSWORD='battery staple'; x --api-key one-or-other $API_KEY",
+            ),
+            {"correct-horse", "battery staple", "one-or-other"},
+        ),
+        ({"WANDB_LOGIN": WANDB}, ("x", "--wandb-key", WANDB[::-1], "--image-key", "photos"), {WANDB, WANDB[::-1]}),
     ],
 )
 def test_the_secrets_that_a_program_is_given_are_known(env, argv, known):
     assert secret_values(env, argv) == known
+
+
+def test_a_word_of_a_command_is_a_key_by_the_option_before_it():
+    assert masked_words(["x", "--wandb-key", WANDB, "--image-key", "photos", "--commit", WANDB]) == [
+        *("x", "--wandb-key", "***", "--image-key", "photos", "--commit", WANDB)
+    ]
 
 
 def test_a_known_secret_is_masked_whatever_stands_around_it():

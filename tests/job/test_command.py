@@ -48,6 +48,13 @@ def test_a_command_is_found_as_the_agent_finds_it(tmp_path: Path) -> None:
     assert commands_on_path((f"{tmp_path}/one", "/nowhere"), environ) == {"tool", "python3"}
 
 
+def test_a_folder_on_path_that_cannot_be_looked_into_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "tool").touch(mode=0o755)
+    refused = f"/{'x' * 300}"  # the file system refuses it, as it does a closed home for those who are not root
+    assert which("tool", (), {"PATH": f"{refused}:{tmp_path}"}, tmp_path) == f"{tmp_path}/tool"
+    assert which("absent", (), {"PATH": f"{refused}:{tmp_path}"}, tmp_path) is None
+
+
 @pytest.mark.parametrize(
     ("command", "script"),
     [

@@ -43,6 +43,7 @@ WRONG = [
     ("[need]\nmemory = '64 cows'\n", 4, "need.memory is not a size", "64 cows", '"64GB"', "change need.memory"),
     ("[need]\ntime = 'soon'\n", 4, "need.time is not a duration", "soon", '"30min"', "change need.time"),
     ("[need]\ntime = 0\n", 4, "need.time is no time to run in", 0, "at least 1 s", "change need.time"),
+    ("[need]\nmemory = 64\n", 4, "need.memory is no memory of a node: 64 bytes", 64, '"64 GB"', "change need.memory"),
     ("[need]\ngpu = 'memory > 2GB'\n", 4, "need.gpu holds 'memory > 2GB', which is not a GPU requirement", "memory > 2GB", "memory >= 24GB", "change need.gpu"),
     ("[need]\ngpu = 'memory >= x'\n", 4, "need.gpu is not a size", "memory >= x", "64GB", "change need.gpu"),
     ("[vet]\nmodules = ['torch', 'no-module']\n", 4, "vet.modules[1] is not the name of a Python module", "no-module", "import", "change vet.modules[1]"),

@@ -100,6 +100,13 @@ def test_a_misspelt_variable_is_told(load: Load) -> None:
     assert "CORDEE_NEED_NODES" in found.allowed
 
 
+def test_a_misspelt_cluster_is_told_and_one_that_is_elsewhere_is_not(load: Load) -> None:
+    (found,) = load(HEAD + "[on.locl.need]\nnodes = 2\n[on.titan.need]\nnodes = 3\n", {}).findings
+    assert (found.rule, found.severity, found.given, found.next) == (
+        "unknown-cluster", "warn", "locl", "did you mean [on.local]?",
+    )  # fmt: skip
+
+
 def test_what_a_rank_has_in_its_environment_is_no_setting(load: Load) -> None:
     inside = {"CORDEE_RUN_ID": "x", "CORDEE_CHECKPOINT_EVERY": "5.0", "CORDEE_RUN_DIR": "/x", "CORDEE_RUN": "y"}
     loaded = load(HEAD, inside)

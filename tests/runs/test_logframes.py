@@ -8,7 +8,20 @@ import sys
 
 import pytest
 
-from cordee.runs.logframes import ERR, LOST, MAX_DATA_BYTES, OUT, OWN, LogReader, LogWriter, encode_frame, read_frames
+from cordee.faces.web.runs.logs import page
+from cordee.runs.logframes import (
+    ERR,
+    LOST,
+    MAX_DATA_BYTES,
+    OUT,
+    OWN,
+    LogReader,
+    LogWriter,
+    encode_frame,
+    read_frames,
+    split_name,
+)
+from cordee.runs.logtail import LogTail
 
 
 def written(path, *entries) -> LogWriter:
@@ -221,3 +234,48 @@ def test_only_the_files_of_a_rank_s_nodes_are_read(tmp_path):
     reader = LogReader(tmp_path, lambda rank: ["a"])
     assert [line.data for line in reader.tail(0, 5)] == [b"here"]
     assert [path.name for path in reader.files(rank=0)] == ["a-1.log"]
+
+
+def numbered(writer: LogWriter, begin: int, end: int) -> None:
+    for at in range(begin, end):
+        writer.write_many([(0, OUT, 1, b"line %d\n" % at, 100.0 + at)])
+
+
+def test_of_a_log_that_is_rolled_the_last_bytes_stay_and_readers_go_on_across_its_parts(tmp_path):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    kept = 20_000
+    writer, tail = LogWriter(logs / "local-0-1.log", keep_bytes=kept), LogTail(logs)
+    followed, cursor, again = [], {}, []
+    for begin in range(0, 3000, 50):
+        numbered(writer, begin, begin + 50)
+        followed += [frame.data for frame in tail.read()]
+        again += [frame.data for frame in LogReader(logs).frames(0, follow_from=cursor)]
+    assert followed == again == [b"line %d\n" % at for at in range(3000)]
+    assert kept <= sum(path.stat().st_size for path in logs.iterdir()) <= 1.25 * kept
+    reader = LogReader(logs)
+    there = [line.data for line in reader.lines()]
+    assert there == [b"line %d" % at for at in range(3000 - len(there), 3000)]
+    assert [line.data for line in reader.tail(0, 300)] == there[-300:]
+    shown = page(reader, 300)["lines"]
+    assert [line["text"].encode() for line in shown] == there[-300:]
+    assert len(tail._open) <= 5, "files that are gone are not held open"
+
+
+def test_a_writer_goes_on_at_the_part_where_the_one_before_it_was(tmp_path):
+    path = tmp_path / "local-0-1.log"
+    numbered(LogWriter(path, keep_bytes=20_000), 0, 1500)
+    writer = LogWriter(path, keep_bytes=20_000)
+    numbered(writer, 1500, 1510)
+    assert writer.path.name == max(os.listdir(tmp_path), key=split_name)
+    assert [line.data for line in LogReader(tmp_path).tail(0, 11)] == [b"line %d" % at for at in range(1499, 1510)]
+
+
+def test_a_line_is_not_cut_where_a_log_is_rolled(tmp_path):
+    writer = LogWriter(tmp_path / "local-0-1.log", keep_bytes=4000)
+    for at in range(200):
+        writer.write_many([(0, OUT, 1, b"begins %d " % at, 1.0)])
+        writer.write_many([(0, OUT, 1, b"ends %d\n" % at, 1.0)])
+    lines = [line.data for line in LogReader(tmp_path).lines()]
+    assert len(lines) > 20
+    assert all(line == b"begins %s ends %s" % ((line.split()[1],) * 2) for line in lines)

@@ -74,7 +74,7 @@ def test_waiting_for_a_run_that_prints_and_trains_asks_at_most_one_operation_in_
         waiting.prints(waiting.names[:20])
         waiting.news = waiting.news._replace(journal=waiting.news.journal + 1, telemetry=looks)
         waiting.writer.tell(waiting.news)
-        with counted() as operations:
+        with counted(folder.root) as operations:
             waiting.look()
         asked += operations.total()
         looks += 1
@@ -89,7 +89,7 @@ def test_waiting_in_the_queue_asks_at_most_one_operation_in_two_seconds(folder):
         waiting.look()
     began = waiting.clock.now
     while waiting.clock.now < began + 600.0:
-        with counted() as operations:
+        with counted(folder.root) as operations:
             waiting.look()
         asked += operations.total()
     assert asked / 600.0 <= SHARED_PER_S * 1.1

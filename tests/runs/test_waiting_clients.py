@@ -30,7 +30,7 @@ def counts(clients: list[WaitingClients], begin: float, end: float) -> list[int]
 @pytest.mark.parametrize("several", [1, 3, 40])
 def test_each_knows_how_many_wait_and_asks_the_file_system_only_once(folder, several):
     clients = [WaitingClients(folder.root, 0.0) for _ in range(several)]
-    with counted() as operations:
+    with counted(folder.root) as operations:
         assert counts(clients, 0.0, 600.0) == [several] * several
     assert operations.total() <= JOIN_COST * several
 
@@ -109,7 +109,7 @@ def test_who_cannot_write_the_file_asks_as_one_of_many_and_does_not_ask_for_it_a
     else:
         os.mkfifo(path)
     client = WaitingClients(folder.root, 0.0)
-    with counted() as operations:
+    with counted(folder.root) as operations:
         assert counts([client], 0.0, 600.0) == [10]
     assert operations.total() <= 5
     assert not (tmp_path / "elsewhere").exists()

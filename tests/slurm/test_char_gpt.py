@@ -16,7 +16,7 @@ from cordee.telemetry.store.reader import open_run
 from cordee.testing.data.corpora import pack_corpus
 from cordee.testing.runs.real_run import LocalRun
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.campaign
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"
 RUN = "python train.py --steps 150"
 # Whether nodes can import torch is not asked: it takes as long as the training.
@@ -46,7 +46,7 @@ def test_a_chain_of_three_segments_ends_with_the_weights_of_one_local_run(start,
     pack_corpus(folder / "corpus")
     local = LocalRun(folder, tmp_path / "local", vet__max_load=1000.0, **MORE)
     with local:
-        assert local.wait_end(180).state == "finished"
+        assert local.wait_end().state == "finished"
         expected = result(local)
     opened = open_run(local.folder.root)
     assert [told["place"] for told in placement(opened).values()] == [{"dp": 0}, {"dp": 1}]
@@ -55,14 +55,14 @@ def test_a_chain_of_three_segments_ends_with_the_weights_of_one_local_run(start,
     assert all(save.bytes > 1e6 and save.seconds > 0 for save in saves)
 
     one = start(folder, **MORE)
-    assert one.wait_end(180).state == "finished"
+    assert one.wait_end().state == "finished"
     assert result(one) == expected
 
     chain = start(folder, **MORE, need__time="2h", need__partition="debug")
     for segment in (1, 2):
         chain.wait(lambda state, segment=segment: steps_in(state, segment) > 5, 120)
         slurm.command("scancel", "--signal=USR1", "--batch", chain.job)
-    state = chain.wait_end(180)
+    state = chain.wait_end()
     assert (state.state, state.segments, state.restarts) == ("finished", 3, 0), state.text
     assert result(chain) == expected
     (account,) = account_of(state)

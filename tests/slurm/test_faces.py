@@ -26,7 +26,7 @@ def cordee(tmp_path):
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "cordee.faces.cli", *arguments]
-        return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
 
     return call
 
@@ -55,7 +55,7 @@ def test_a_chain_is_seen_between_its_segments_and_after_its_end(job, start, slur
     assert "waits for its nodes" in shown.stdout
     assert f"job {run.job}" in picture.stdout
     training.may_end()
-    state = run.wait_end(120)
+    state = run.wait_end()
     assert (state.state, state.segments) == ("finished", 2), state.text
     document = json.loads(cordee("show", "--json").stdout)
     first, second = document["segment_list"]
@@ -87,7 +87,7 @@ def test_time_after_a_lost_batch_script_is_no_training(job, start, slurm, traini
     time.sleep(1.5)
     slurm.command("scontrol", "release", run.job)
     training.may_end()
-    state = run.wait_end(120)
+    state = run.wait_end()
     assert (state.state, state.segments) == ("finished", 2), state.text
     first, second = state.segment_states
     assert first.reason == "lost"

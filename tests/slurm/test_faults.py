@@ -59,7 +59,7 @@ def test_the_controller_may_be_away_while_the_run_ends(job, start, slurm, traini
     run.wait(under_way)
     slurm.stop_controller()
     training.may_end()
-    state = run.wait(lambda state: state.ended, 60)
+    state = run.wait(lambda state: state.ended)
     assert state.state == "finished", state.text
     slurm.start_controller()
 
@@ -70,12 +70,12 @@ def test_a_chain_goes_on_when_the_controller_was_away_at_the_end_of_a_segment(jo
     slurm.command("scancel", "--signal=USR1", "--batch", run.job)
     run.wait(lambda state: run.events("stop_requested"))
     slurm.stop_controller()
-    run.wait(lambda state: state.chain, 60)
+    run.wait(lambda state: state.chain)
     time.sleep(5)
     slurm.start_controller()
     run.wait(lambda state: state.segments == 2, 180)
     training.may_end()
-    state = run.wait_end(180)
+    state = run.wait_end()
     assert (state.state, state.segments) == ("finished", 2), state.text
 
 
@@ -127,7 +127,7 @@ def test_a_held_job_says_so_and_runs_when_it_is_released(job, start, slurm):
     for node in slurm.node_names:
         slurm.resume(node)
     slurm.command("scontrol", "release", run.job)
-    assert run.wait_end(60).state == "finished"
+    assert run.wait_end().state == "finished"
 
 
 def test_a_refused_job_leaves_a_run_that_failed(job, start, tmp_path, training):
@@ -151,7 +151,7 @@ def test_a_failing_prolog_drains_the_node_and_the_run_waits_for_another(job, sta
             slurm.resume(node)
     if job_record(run.job).get("Reason", "").startswith("launch"):
         slurm.command("scontrol", "release", run.job)
-    assert run.wait_end(120).state == "finished"
+    assert run.wait_end().state == "finished"
 
 
 SLOW = """
@@ -178,6 +178,6 @@ def test_a_run_folder_on_a_slow_file_system_only_costs_time(job, start, tmp_path
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))
     run = start(job("python train.py 40 0.05", SPARE))
-    state = run.wait_end(120)
+    state = run.wait_end()
     assert (state.state, state.segments, state.restarts) == ("finished", 1, 0), state.text
     assert run.events("node_lost") == []

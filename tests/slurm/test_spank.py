@@ -21,7 +21,6 @@ from cordee.testing.open_python import OpenPython
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
 
-pytestmark = pytest.mark.timeout(120)
 NAMESPACE = "readlink /proc/self/ns/mnt"
 
 
@@ -425,3 +424,95 @@ def test_another_plugin_with_the_option_keeps_it(cluster, site, line, tmp_path):
         conf.write_text(line + "\n")
     log = (cluster.folder / "log" / "n2.log").read_text()
     assert log.count("other.so has the option --environment") == 1
+
+
+# Start-up commands, hooks and options of others
+
+
+STARTUP = """[startup]
+commands = ["echo begun >> {folder}/begun-$SLURMD_NODENAME", "export LEFT=$GIVEN/$SLURM_JOB_ID PATH=/opt/left:$PATH", "sleep 0.2"]
+"""
+
+
+def test_startup_runs_once_per_node_for_all_its_tasks_which_get_what_it_left(site):
+    site.edf(f'mounts = ["{site.folder}"]\n' + STARTUP.format(folder=site.folder))
+    program = "echo $LEFT $SLURM_JOB_ID $PATH"
+    done = site.call("srun", "-N2", "-n8", "--environment=./env.toml", "sh", "-c", program, GIVEN="of the job")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 8
+    for line in lines:
+        left, job, path = line.removeprefix("of the ").split()
+        assert left == f"job/{job}"
+        assert path.startswith("/opt/left:")
+    begun = {path.name: path.read_text() for path in site.folder.glob("begun-*")}
+    assert begun == {"begun-n1": "begun\n", "begun-n2": "begun\n"}
+    assert done.stderr.count("start-up: 3 commands in 0.") == 2
+
+
+def test_a_startup_command_that_fails_ends_the_step_and_is_named(site):
+    site.edf("[startup]\ncommands = ['true', 'ls /nowhere']\n")
+    done = site.call("srun", "-n4", "--environment=./env.toml", "true")
+    assert done.returncode == 125
+    assert "no container: start-up command 2 of 2 ended with exit code" in done.stderr
+    assert "ls /nowhere" in done.stderr
+
+
+def test_startup_may_take_longer_than_the_site_gives_a_container_and_is_ended_at_its_own_limit(site, images):
+    site.edf("[startup]\ncommands = ['sleep 31']\ntimeout = '1min'\n")
+    slow = site.start("srun", "--environment=./env.toml", "echo", "up")
+    site.edf("[startup]\ncommands = ['sleep 300']\ntimeout = '1s'\n", name="hangs.toml")
+    done = site.call("srun", "--environment=./hangs.toml", "true")
+    assert "did not end within 1 s" in done.stderr
+    assert done.returncode == 125
+    assert slow.communicate(timeout=60)[0] == "up\n"
+
+
+def test_ssh_reaches_a_shell_in_the_container_of_a_step_by_the_real_client(site):
+    key = site.folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    annotations = f"[annotations.com.hooks.ssh]\nenabled = true\nauthorize_ssh_key = '{key}.pub'\nport = 15301\n"
+    site.edf("[startup]\ncommands = ['export LEFT=here', 'touch /tmp/inside']\n" + annotations)
+    job = site.start("srun", "--environment=./env.toml", "sleep", "60")
+    options = ["BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR"]
+    words = ["ssh", "-F", "none", "-i", str(key), "-p", "15301", *(word for each in options for word in ("-o", each))]
+
+    def entered() -> str:
+        return site.call(*words, "root@127.0.0.1", "echo $LEFT; ls /tmp/inside /opt/tool").stdout
+
+    until(entered, "ssh does not get in")
+    assert entered().split() == ["here", "/opt/tool", "/tmp/inside"]
+    site.call("scancel", "--name=sleep")
+    job.communicate(timeout=30)
+    until(lambda: not processes_with("sshd", "ssh-"), "a server is left")
+
+
+def test_the_hook_of_slurm_brings_its_commands_into_any_image(site, plugin, open_to_all):
+    shown = [str(plugin.parent), str(open_to_all.source)]
+    site.edf(f"mounts = {shown}\n[annotations]\ncom.hooks.slurm.enabled = 'true'\n")
+    assert "NodeName=n1" in site.out("srun", "--environment=./env.toml", "sh", "-c", "scontrol show node n1")
+    # From one container into another, beside it.
+    inner = f"srun --overlap -n1 {NAMESPACE}; {NAMESPACE}"
+    one, other = site.out("srun", "--environment=./env.toml", "sh", "-c", inner).split()
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("--container-workdir=/x", 'workdir = "PATH"'),
+        ("--container-writable", "writable"),
+        ("--container-mounts=/a:/b", "mounts"),
+    ],
+)
+def test_options_of_other_plugins_are_refused_with_the_key_that_says_the_same(site, option, instead):
+    site.edf()
+    done = site.call("srun", "--environment=./env.toml", option, "true")
+    assert done.returncode != 0
+    assert f"{option.split('=')[0]} belongs to another container plugin" in done.stderr
+    assert instead in done.stderr
+
+
+def test_edf_is_another_name_of_the_option(site):
+    site.edf()
+    assert site.out("srun", "--edf=./env.toml", "/opt/tool") == "the tool inside\n"

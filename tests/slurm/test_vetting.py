@@ -37,7 +37,7 @@ def paced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def left_out(start, folder: Path) -> dict[str, Any]:
     """Run the job; return what its vetting says of n4."""
     run = start(folder)
-    state = run.wait_end(150)
+    state = run.wait_end()
     assert state.state == "finished", state.text
     chosen = run.events("nodes_chosen")[-1]
     assert (chosen["nodes"], chosen["excluded"]) == (["n1", "n2", "n3"], ["n4"])

@@ -155,7 +155,7 @@ def _start_beside(trial, outcome, now):
     return [EndTraining()]
 
 
-def _count_losses(policy, failure, progressed):
+def _count_losses(policy, failure, progressed, lasted_s):
     return Decision(False, 0.0, 1, "crash_loop", failure.sentence())
 
 
@@ -349,6 +349,37 @@ FOUND = {
             VirtualFault("rival", 0.0, "message checks_output 2", 2),
         ),
     ),
+    "a rank that the kernel holds when its agent's lease is over is a lost node, no failure of the run": Case(
+        203161,
+        RunScript(spares=0, steps=200, setup_s=0.0, checks_s=0.3, notice_s=0.001, stopping=False),
+        (
+            VirtualFault("hold", 5.51, node=1, seconds=6.0),
+            VirtualFault("forget", 0.0, "message stop_at 1", 1),
+            VirtualFault("stuck", 0.001, "message checks_done 1", 1, 19.5),
+        ),
+    ),
+    "what a disk took back is lost with the supervisor that had it, though the next one only ends the run": Case(
+        223275,
+        RunScript(
+            spares=1, per_node=2, steps=20, setup_s=2.0, checks_s=0.3, notice_s=0.01, stopping=False, disk_s=0.02
+        ),
+        (
+            VirtualFault("power_off", 0.3, "message ranks_started 1", 2),
+            VirtualFault("pause_supervisor", 0.001, "message stop_at 2", 2, 5.9),
+            VirtualFault("kill_supervisor", 3.0, "message ranks_ended 2", 2),
+            VirtualFault("disk_stale", 13.24, node=2, seconds=70.0),
+        ),
+    ),
+    "a node whose ranks the kernel holds gives its place to a spare": Case(
+        3270,
+        RunScript(per_node=2, steps=8, every=1000, setup_s=0.0, checks_s=0.3, notice_s=1.0, disk_s=0.0005),
+        (
+            VirtualFault("bug", 0.0, "phase start 1"),
+            VirtualFault("swallow_from", 0.0, "phase train 1", 1, 2.0),
+            VirtualFault("stuck", 0.0, "phase restart 1", 0, 12.0),
+            VirtualFault("kill_agent", 0.0, "phase restart 1", 1),
+        ),
+    ),
     "of two supervisors that claim a run the one that claimed it last leads, whichever was started first": Case(
         166,
         RunScript(spares=0, per_node=2, steps=8, every=3, setup_s=0.0, notice_s=0.001, disk_s=0.0005),
@@ -419,6 +450,55 @@ def test_whoever_claims_a_run_whose_end_is_decided_writes_the_same_end(faults):
     assert events(result).count("supervisor_started") == 1
 
 
+def test_a_run_that_ends_while_the_next_supervisor_claims_it_is_over():
+    faults = (
+        VirtualFault("time_limit", 1.0, "phase vet 1"),
+        VirtualFault("rival", 0.0, "phase end 1", 1),
+        VirtualFault("disk_quota", 0.0, "phase end 1", 1, 12.0),
+    )
+    result = simulate(Case(2842, RunScript(per_node=2, steps=8, every=1000, checks_s=0.3, disk_s=0.0005), faults))
+    assert (result.end, result.violations) == ("failed", [])
+    assert events(result).count("supervisor_started") == 1
+
+
+def test_an_end_that_was_decided_between_two_segments_is_seen_by_whoever_claims_the_run():
+    faults = (
+        VirtualFault("requeue", 0.7, "phase train 1"),
+        VirtualFault("rival", 0.0, "phase queue 2", 1),
+        VirtualFault("cut_supervisor", 0.001, "phase train 1"),
+        VirtualFault("cancel", 0.7, "phase train 1", 1),
+        VirtualFault("rival", 0.0, "phase end 1"),
+    )
+    script = RunScript(steps=8, every=3, checks_s=0.3, notice_s=1.0, disk_s=0.0005)
+    result = simulate(Case(4759, script, faults))
+    assert (result.end, result.violations) == ("cancelled", [])
+
+
+def test_a_cancel_is_not_lost_where_another_end_was_decided_at_once_and_written_late():
+    faults = (
+        VirtualFault("disk_readonly", 0.0, "phase queue 1", seconds=12.0),
+        VirtualFault("cancel", 0.1, "phase connect 1", 1),
+        VirtualFault("time_limit", 0.001, "phase vet 1", 1),
+        VirtualFault("power_off", 0.0, "phase end 1"),
+    )
+    script = RunScript(steps=8, every=3, checks_s=0.3, notice_s=0.001, disk_s=0.0005)
+    result = simulate(Case(9460, script, faults))
+    assert (result.end, result.violations) == ("failed", [])
+
+
+def test_a_supervisor_that_starts_may_wait_for_a_disk():
+    faults = (
+        VirtualFault("disk_quota", 0.001, "phase start 1", 0, 12.0),
+        VirtualFault("time_limit", 0.7, "phase train 1"),
+        VirtualFault("rival", 0.001, "phase stop 1"),
+        VirtualFault("disk_still", 0.02, "phase stop 1", 0, 12.0),
+        VirtualFault("disk_still", 0.0, "phase restart 1", 1, 2.0),
+    )
+    script = RunScript(spares=0, per_node=2, steps=8, every=3, setup_s=0.0, checks_s=0.3, notice_s=1.0, disk_s=0.0005)
+    result = simulate(Case(11815, script, faults))
+    assert (result.end, result.violations) == ("finished", [])
+
+
 def test_what_a_disk_refused_late_may_be_in_the_journal_or_not():
     faults = (
         VirtualFault("disk_quota", 0.3, "event supervisor_started 1", 1, 25.0),
@@ -426,6 +506,14 @@ def test_what_a_disk_refused_late_may_be_in_the_journal_or_not():
     )
     script = RunScript(per_node=2, every=1000, notice_s=1.0, stopping=False, disk_s=0.0005)
     result = simulate(Case(55947, script, faults))
+    assert (result.end, result.violations) == ("finished", [])
+    faults = (
+        VirtualFault("requeue", 0.3, "phase vet 1"),
+        VirtualFault("rival", 1.0, "phase vet 1"),
+        VirtualFault("disk_quota", 0.0, "phase vet 1", 0, 0.5),
+    )
+    script = RunScript(spares=0, steps=8, every=1000, setup_s=0.0, checks_s=0.3, notice_s=0.001, disk_s=0.02)
+    result = simulate(Case(29243, script, faults))
     assert (result.end, result.violations) == ("finished", [])
     faults = (
         VirtualFault("disk_quota", 0.001, "message stop 2", 1, 70.0),

@@ -49,7 +49,7 @@ GOLDEN = {
             ),
             (messages.Port("a 1", "10.0.0.1", 2), {"t": "port", "id": "a 1", "host": "10.0.0.1", "count": 2}),
             (messages.Clock("clock-1"), {"t": "clock", "id": "clock-1"}),
-            (messages.StageOrder({"do": "end"}), {"t": "stage", "request": {"do": "end"}}),
+            (messages.StageOrder("data", {"do": "end"}), {"t": "stage", "system": "data", "request": {"do": "end"}}),
             (
                 messages.Ranks(2, "fork", 4, "n1", 1, "10.0.0.1", 20001, 20002, None, 3),
                 {
@@ -157,7 +157,7 @@ GOLDEN = {
                 {"t": "port", "id": "a 1", "ports": [20001, 20002], "text": ""},
             ),
             (messages.Time("clock-1", 1.5e9), {"t": "clock", "id": "clock-1", "unix_s": 1.5e9}),
-            (messages.Staging({"port": 20001}), {"t": "staging", "said": {"port": 20001}}),
+            (messages.Staging("data", {"port": 20001}), {"t": "staging", "system": "data", "said": {"port": 20001}}),
             (
                 messages.RanksStarted(2, (messages.StartedRank(4, 4712), messages.StartedRank(5, 4713))),
                 {"t": "ranks_started", "attempt": 2, "started": [[4, 4712], [5, 4713]]},

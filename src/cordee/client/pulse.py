@@ -8,6 +8,7 @@ never raises into the script, keeps no process alive, and holds nothing that oth
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import pickle
 import signal
@@ -249,8 +250,30 @@ def _status() -> dict[str, Any]:
 
 def _recorded() -> bytes:
     """Return the Flight Recorder's dump of this process, empty where it has recorded nothing."""
-    dump: bytes = _dump_call()()
-    return dump
+    torch, mark = sys.modules["torch"], _NoCompiler()
+    if "_inductor" not in vars(torch):
+        torch._inductor = mark  # type: ignore[attr-defined]
+    try:
+        dump: bytes = _dump_call()()
+        return dump
+    finally:
+        if vars(torch).get("_inductor") is mark:
+            del torch._inductor  # type: ignore[attr-defined]
+
+
+class _NoCompiler:
+    """Stands where torch would import its compiler to name lines of a dump, for the thread that dumps; all others get the compiler.
+
+    Two threads that import parts of it at a time make one of them fail (ImportError): a script must not, because it was asked where it stands.
+    """
+
+    def __init__(self) -> None:
+        self._dumps = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        if threading.get_ident() == self._dumps:
+            raise AttributeError(name)
+        return getattr(importlib.import_module("torch._inductor"), name)
 
 
 def _dump_call() -> Any:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cordee.core.errors import CordeeError
+from cordee.core.findings import Finding
 from cordee.core.parts import load
 
 GROUP = "cordee.systems"
@@ -29,9 +30,13 @@ BUILT_IN: dict[str, str] = {
     "misuse": "cordee.systems.misuse.system:SYSTEM",
     "sizing": "cordee.systems.sizing.system:SYSTEM",
     "services": "cordee.systems.services.system:SYSTEM",
+    "inference": "cordee.systems.inference.system:SYSTEM",
     "trials": "cordee.systems.trials.system:SYSTEM",
     "steps": "cordee.systems.steps.system:SYSTEM",
+    "notices": "cordee.systems.notices.system:SYSTEM",
+    "sizes": "cordee.systems.sizes.system:SYSTEM",
     "repro": "cordee.systems.repro.system:SYSTEM",
+    "builds": "cordee.systems.builds.system:SYSTEM",
 }
 
 
@@ -42,7 +47,7 @@ class Page(NamedTuple):
         pattern: its address: parts that begin with ":" are handed to the page; below `run/:run` it stands in a run's frame.
         file: of `static` in the system's folder, a JavaScript module whose default export is the page's component.
         title: in words.
-        tab: whether it is among the tabs of a run.
+        tab: whether it is among the tabs of a run, or, where it is of no run, among the links of every page.
         folder: of the run's folder, without which a run has no such tab; empty: every run has it.
     """
 
@@ -61,11 +66,14 @@ class System(NamedTuple):
         tables: of the job document that are its own, with the model of each where the document has none for it yet.
         always: whether it is asked about every job, not only about those that set one of its tables.
         read: `read(job, folder, profile, merge)`: reads with the document what its tables name; returns that and findings.
+        auto: `auto(loaded, runs)` returns what of `[need]` stands in the place of `auto`, by name, and findings.
         examine: an `Examination` (`cordee.job.plan.examination`): its part of the plan, and findings.
         children: `children(loaded)` returns `ChildJobs` (`cordee.job.plan.children`): runs below the job's own; None: none.
         keep: `keep(folder, loaded, plan)`: writes what it keeps in a new run's folder; returns the paths that are no code.
         node_parts: what it fills ports of the node side with, by the port's name.
         commands: of `cordee`, by their names, where the command line has none of that name.
+        subcommands: by `GROUP NAME`, such as `env build`, the module whose `command` it is, and one line of help.
+        offers: what it offers other systems, by the name of the port in `cordee.core.ports`.
         views: a `RunView` (`cordee.telemetry.shown.view`): what it says of a run wherever runs are told.
         report: a tuple of `Section`s (`cordee.telemetry.shown.section`): what it says in a run's report.
         arrivals: `arrivals(path, cluster)` returns findings about an image that has just been pulled or packed.
@@ -79,11 +87,14 @@ class System(NamedTuple):
     tables: Mapping[str, str] = {}
     always: bool = False
     read: str = ""
+    auto: str = ""
     examine: str = ""
     children: str = ""
     keep: str = ""
     node_parts: Mapping[str, str] = {}
     commands: Mapping[str, str] = {}
+    subcommands: Mapping[str, tuple[str, str]] = {}
+    offers: Mapping[str, str] = {}
     views: str = ""
     report: str = ""
     arrivals: str = ""
@@ -156,6 +167,31 @@ def with_table(key: str) -> System | None:
 def command(name: str) -> str | None:
     """Return the command of another package's system that has this name, None where there is none."""
     return next((system.commands[name] for system in outsiders() if name in system.commands), None)
+
+
+def subcommands(group: str) -> dict[str, tuple[str, str]]:
+    """Return what built-in systems add to a group of commands: by name, a module and one line of help."""
+    return {
+        name.partition(" ")[2]: given
+        for system in built_in()
+        for name, given in system.subcommands.items()
+        if name.partition(" ")[0] == group
+    }
+
+
+def offered(port: str) -> Any | None:
+    """Return what fills a port between systems, None where no system offers it."""
+    return next((load(system.offers[port]) for system in built_in() if port in system.offers), None)
+
+
+def said_of_image(path: str, cluster: str) -> list[Finding]:
+    """Return what systems say of an image that has just been made: advisories, secrets, rights.
+
+    Args:
+        path: of the image.
+        cluster: whose profile says what is refused.
+    """
+    return [finding for system in built_in() if system.arrivals for finding in load(system.arrivals)(path, cluster)]
 
 
 def about(job: object, others: tuple[System, ...] = ()) -> tuple[System, ...]:

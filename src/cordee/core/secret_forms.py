@@ -81,17 +81,19 @@ _MARKS = {
     "password-in-url": ("://",),
     "private-key": ("private key", "age-secret-key"),
 }
+_ALL_MARKS = tuple(mark for marks in _MARKS.values() for mark in marks)
 # What people write where a key belongs.
 _NO_KEY = re.compile(
     r"(?i)x{6,}|\*{4,}|\.{3}|0{8,}|1234567|abcdefg|deadbeef|your|example|dummy|placeholder|change_?me|redacted|fake"
 )
 _NO_PASSWORD = re.compile(r"(?i)pass|pwd|secret|token|user|%\(|x{3,}|\[|\A\d{1,5}\Z|key\b")
 _LEAST_BODY = re.compile(r"[A-Za-z0-9+/]{40}")
+# Beside names with values: the login of a registry, a header, and lists of variables (`name: X_KEY`, `value: ...`).
 _NAMED = re.compile(
-    r"(?:token|secret|password|passwd|passphrase|(?:api|access|auth|private|secret)[_-]?key)(?:[_-][a-z0-9]+){0,4}"
-    r"\\?[\"']?\]?\s{0,4}(?:=|:|\s)\s{0,4}\\?[\"']?(?P<value>[a-z0-9+/=_-]{20,200})(?![a-z0-9+/=_.(\[-])"
+    r"(?:token|secret|password|passwd|passphrase|bearer|[\"']_?auth(?=\\?[\"'])|(?:api|access|auth|private|secret)[_-]?key)(?:[_-][a-z0-9]+){0,4}"
+    r"\\?[\"']?\]?(?:\s{0,4}(?:=|:|\s)\s{0,4}|,?\s{0,40}\\?[\"']?value\\?[\"']?\s{0,2}:\s{0,4})\\?[\"']?(?P<value>[a-z0-9+/=_-]{20,200})(?![a-z0-9+/=_.(\[-])"
 )
-_CALLED = ("token", "secret", "passw", "passphrase", "key")
+_CALLED = ("token", "secret", "passw", "passphrase", "key", "bearer", 'auth"', "auth'", "auth\\")
 _LEAST_MIXED = 12
 _LEAST_BITS = 3.6
 ASSIGNED = "assigned"
@@ -118,7 +120,7 @@ def keys_in(text: str, *, placeholders: bool = False) -> Iterator[Key]:
         placeholders: whether what only stands in the place of a key counts, too.
     """
     lower = text.lower()
-    for kind, pattern in FORMS.items():
+    for kind, pattern in FORMS.items() if any(map(lower.__contains__, _ALL_MARKS)) else ():
         for found in pattern.finditer(text) if any(mark in lower for mark in _MARKS[kind]) else ():
             group = found.lastgroup or "key"
             if placeholders or _is_key(kind, found[group]):
@@ -136,6 +138,13 @@ def named_keys_in(text: str) -> Iterator[Key]:
         begin, end = found.span("value")
         if is_random(text[begin:end]):
             yield Key(ASSIGNED, begin, end)
+
+
+def all_keys_in(text: str) -> list[Key]:
+    """Return the keys in a text by their form, and behind them what is only called one."""
+    known = list(keys_in(text))
+    named = named_keys_in(text)
+    return known + [key for key in named if not any(one.begin <= key.begin < one.end for one in known)]
 
 
 def is_random(value: str) -> bool:

@@ -6,10 +6,11 @@ Only what is shown passes here. What a run needs to work is written as it is int
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from cordee.core.secret_forms import Key, keys_in, named_keys_in
+from cordee.core.secret_forms import Key, all_keys_in, keys_in, named_keys_in
 
 MASK = "***"
 _LONGEST_NAMED = 4 << 20
@@ -36,26 +37,37 @@ _NAME_MARKS = ("token", "secret", "passw", "passphrase", "credential", "key", "b
 _PEM_EDGE = re.compile(r"-----(?P<which>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BODY = re.compile(r"[\s\"'+\\]{0,40}(?:[A-Za-z0-9+/=]{0,100}|(?:Proc-Type|DEK-Info): .{1,80})[\s\"'\\n]{0,10}\Z")
 _MOST_MASKED_LINES = 400
+_MOST_RANKS = 4096
 
 
 def masked_text(text: str) -> str:
     """Return a text, such as a command or a script, without the values of what is called a token, a password or a key, and without keys."""
-    if any(mark in (lower := text.lower()) for mark in _NAME_MARKS):
-        for pattern in _PATTERNS if len(lower) < _LONGEST_NAMED else ():
-            text = pattern.sub(rf"\1{MASK}", text)
+    for pattern in _patterns_for(text):
+        text = pattern.sub(rf"\1{MASK}", text)
     return _without(text, keys_in(text, placeholders=True))
 
 
-def secret_values(env: Mapping[str, str], argv: Iterable[str]) -> frozenset[str]:
-    """Return the secrets that a program is given: values of variables and options that are called a token, a password or a key, and keys."""
+def _patterns_for(text: str) -> Sequence[re.Pattern[str]]:
+    """Return the patterns of named secrets that are worth a search in a text."""
+    lower = text.lower() if len(text) < _LONGEST_NAMED else ""
+    return _PATTERNS if any(map(lower.__contains__, _NAME_MARKS)) else ()
+
+
+def secret_values(env: Mapping[str, str], argv: Sequence[str]) -> frozenset[str]:
+    """Return the secrets that a program is given: values of variables and options that are called a token, a password or a key, and keys.
+
+    A word may be a line for a shell that gives some to others.
+    """
     found = {value for name, value in env.items() if _SECRET_NAME.match(name)}
     after_name = False
     for word in argv:
         name, _, value = word.partition("=")
         found.update([word] if after_name and not word.startswith("-") else [value] if _FLAG.match(name) else ())
         after_name = bool(_FLAG.match(word))
-    for text in (*env.values(), *argv):
-        found.update(text[key.begin : key.end] for key in keys_in(text))
+        for pattern in _patterns_for(word):
+            found.update(named[0][len(named[1]) :].strip("\"'") for named in pattern.finditer(word))
+    for name, value in (*env.items(), *_with_options(argv)):
+        found.update(_keys_of(name, value))
     return frozenset(value for value in found if len(value) >= _LEAST_SECRET and not value.startswith(_NO_SECRET))
 
 
@@ -83,18 +95,27 @@ class OutputMask:
 
     Args:
         known: secrets that the programs were given, see `secret_values`.
+        by_rank: returns those that one of them was given beside these.
+
+    Attributes:
+        known: returns the secrets that a rank was given, as they stand in text that was read as Latin-1.
     """
 
-    def __init__(self, known: Collection[str] = ()) -> None:
+    def __init__(
+        self, known: Collection[str] = (), by_rank: Callable[[int], Collection[str]] = lambda rank: ()
+    ) -> None:
         self._inside: dict[Hashable, int] = {}
-        self.known = [secret.encode().decode("latin-1") for secret in known]
+        self.known = lru_cache(_MOST_RANKS)(
+            lambda rank: [secret.encode().decode("latin-1") for secret in (*known, *by_rank(rank))]
+        )
 
-    def line(self, data: bytes, of: Hashable = None) -> bytes:
+    def line(self, data: bytes, of: Hashable = None, rank: int = -1) -> bytes:
         """Return a line as it may be shown; bytes that are no key stay as they are.
 
         Args:
             data: the line.
             of: the stream that it belongs to.
+            rank: that printed it.
         """
         text = data.decode("latin-1")
         edges = list(_PEM_EDGE.finditer(text)) if "PRIVATE KEY" in text else ()
@@ -108,7 +129,7 @@ class OutputMask:
         if left and _PEM_BODY.match(text):
             self._inside[of] = left - 1
             return MASK.encode()
-        masked = masked_output(text, self.known)
+        masked = masked_output(text, self.known(rank))
         return data if masked is text else masked.encode("latin-1")
 
 
@@ -124,12 +145,26 @@ def _without(text: str, keys: Iterable[Key]) -> str:
 def masked_words(words: Iterable[str]) -> list[str]:
     """Return the words of a command, masked as `masked_text` does."""
     shown: list[str] = []
-    after_name = False
-    for word in words:
-        masked = after_name and not word.startswith("-")
-        after_name = bool(_FLAG.match(word))
-        shown.append(MASK if masked else masked_text(word))
+    for option, word in _with_options(words):
+        given = word
+        for key in _keys_of(option, word):
+            given = given.replace(key, MASK)
+        shown.append(MASK if _FLAG.match(option) and not word.startswith("-") else masked_text(given))
     return shown
+
+
+def _with_options(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the words of a command, each behind the option before it; behind "" where there is none."""
+    before = ""
+    for word in words:
+        yield before, word
+        before = word if word.startswith("-") else ""
+
+
+def _keys_of(name: str, value: str) -> Iterator[str]:
+    """Yield the keys in a value, by their form or by the name of the variable or the option that has it."""
+    text = f"{name}={value}" if name else value
+    yield from (text[key.begin : key.end] for key in all_keys_in(text) if key.begin >= len(text) - len(value))
 
 
 def masked_values(variables: Mapping[str, Any], known: Mapping[str, str] | None = None) -> dict[str, str]:

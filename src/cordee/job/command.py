@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from cordee.job.document import Job
+from cordee.machine.tasks.commands import find_command
 
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 OTHER_LAUNCHERS = ("mpirun", "mpiexec", "srun", "horovodrun")
@@ -134,16 +135,11 @@ def which(command: str, path_prepend: tuple[str, ...], environ: Mapping[str, str
 
     `python` stands for `python3` where only that exists.
     """
-    if "/" in command:
-        path = workdir / command
-        return str(path) if path.is_file() and os.access(path, os.X_OK) else None
-    folders = [*path_prepend, *environ.get("PATH", os.defpath).split(os.pathsep)]
-    for name in (command, "python3") if command == "python" else (command,):
-        for folder in folders:
-            found = Path(workdir, folder, name)
-            if found.is_file() and os.access(found, os.X_OK):
-                return str(found)
-    return None
+    path = os.pathsep.join([*path_prepend, environ.get("PATH", os.defpath)])
+    try:
+        return str(Path(find_command((command,), {"PATH": path}, str(workdir))[0]))
+    except OSError:
+        return None
 
 
 def commands_on_path(path_prepend: tuple[str, ...], environ: Mapping[str, str]) -> set[str]:

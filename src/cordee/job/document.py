@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from cordee.core.documents.fields import (
     Argv,
@@ -23,11 +24,11 @@ from cordee.core.documents.fields import (
     VariableText,
     wrong,
 )
-from cordee.core.units import BANDWIDTH_FORMS, parse_bandwidth
+from cordee.core.units import BANDWIDTH_FORMS, parse_bandwidth, parse_size
 from cordee.job.egress import EgressTable
 from cordee.job.metrics import MetricsTable
 from cordee.job.plan_table import PlanTable
-from cordee.job.trials import FarmTable, parameters_of
+from cordee.job.trials import FarmTable, RetriesTable, listed, parameters_of
 
 
 def _ranks(value: Any) -> Any:
@@ -48,6 +49,26 @@ def _pace(value: Any) -> str:
     return str(per_s)
 
 
+# What `memory = "auto"` is until it is known what earlier runs of the job have needed: before anything is planned.
+AUTO_MEMORY = 0
+
+
+# Less is a number without its unit.
+_LEAST_MEMORY = 1 << 20
+
+
+def _size_or_auto(value: Any) -> Any:
+    if value == "auto":
+        return AUTO_MEMORY
+    try:
+        size = parse_size(value)
+    except (ValueError, TypeError):
+        return value
+    if size < _LEAST_MEMORY:
+        raise wrong(f"is no memory of a node: {size} bytes", 'with its unit, as "64 GB", or "auto"')
+    return value
+
+
 class Need(Document):
     """`[need]`: what the job asks for."""
 
@@ -65,7 +86,7 @@ class Need(Document):
     """Cores of each rank; without it, its share of the node's cores."""
     bind: Literal["gpu", "none"] | None = None
     """`gpu` puts each rank on the cores near its GPU, which is what happens where each rank has one GPU."""
-    memory: Size | None = None
+    memory: Annotated[Size, BeforeValidator(_size_or_auto)] | None = None
     """Memory of each node."""
     gpu: GpuRequirement | None = None
     """What each GPU must be, such as `memory >= 24GB, capability >= 8.0`."""
@@ -125,6 +146,10 @@ class Data(Document):
     """A folder, a file, an archive, packed data, an `s3://` address, or the name of a shared data set of the cluster."""
     to: Literal["auto", "memory", "node", "shared"] = "shared"
     """Where it is read: brought to each node's `memory` or disk (`node`), to what fits of these (`auto`), or in place (`shared`)."""
+    prepare: Argv | None = None
+    """A command that is run once on each node, in the folder that was brought there, before ranks see it."""
+    part: Literal["all", "node"] = "all"
+    """What is brought to a node: all of it, or (`node`) every n-th file, for scripts that read what lies on their node."""
 
     @field_validator("source")
     @classmethod
@@ -160,6 +185,8 @@ class CheckpointTable(Document):
     """How many checkpoints of `cordee.checkpointer` stay: those that were saved last."""
     milestones: Annotated[int, Field(ge=1)] | None = None
     """The first checkpoint of every so many steps stays, too."""
+    tiers: Lines = ("shared",)
+    """Where a save lies first: in the memory or on a disk of its node, and a copy on another; then `shared`, then an object store."""
     grace: Duration = 120.0
     """How long ranks may go on saving after they were asked to stop."""
 
@@ -168,6 +195,18 @@ class CheckpointTable(Document):
     def _path_is_one(cls, value: str | None) -> str | None:
         if value is not None and (not value or "\0" in value):
             raise wrong("is not a path", 'a folder, such as "checkpoints"; a relative one is below the job\'s folder')
+        return value
+
+    @field_validator("tiers")
+    @classmethod
+    def _tiers_end_shared(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        stores = value[2:]
+        in_order = value == ("shared",) or value[:2] in (("memory", "shared"), ("node", "shared"))
+        if not in_order or len(stores) > 1 or not all(one.startswith("s3://") and one[5:].strip("/") for one in stores):
+            allowed = (
+                '["shared"], ["memory", "shared"] or ["node", "shared"], and "s3://bucket/prefix" behind two of these'
+            )
+            raise wrong("are no tiers of checkpoints", allowed)
         return value
 
     @field_validator("begin")
@@ -205,6 +244,8 @@ class RestartTable(Document):
     """Failures that are followed by a restart, as long as no new checkpoint is complete."""
     backoff: Duration = 1.0
     """The pause before the second restart, which doubles up to a minute."""
+    forget: Annotated[Duration, Field(gt=0)] | None = None
+    """Ranks that ran for so long count as progress, whatever they saved: for what runs for months and saves nothing."""
 
 
 class HangTable(Document):
@@ -228,7 +269,9 @@ class ScanTable(Document):
     copy_anyway: Lines = ()
     """Files of the job's folder, such as `tests/*.py`, that the run's snapshot carries although a key or poison was found in them."""
     keys: Lines = ()
-    """Files with public keys or certificates (PEM): who has signed a model (`model.sig`) is checked by them."""
+    """Files with public keys or certificates (PEM), or a trusted root of sigstore (JSON): who has signed a model (`model.sig`) is checked by them."""
+    signers: Lines = ()
+    """Who may sign by a login where a trusted root is among `keys`, each as `"WHO ISSUER"`."""
 
 
 class ObserveTable(Document):
@@ -251,6 +294,15 @@ class SamplingTable(Document):
     """Whether each thread is measured, too; without it, where samples are at least 1 s apart."""
     hardware: bool = True
     """Whether faults of the nodes' hardware become findings of the run."""
+    keep: Annotated[Duration, Field(ge=3600)] | None = None
+    """Of samples that are older, only means, least and most of each minute stay; without it all stay. Then telemetry is sealed once an hour."""
+
+
+class LogsTable(Document):
+    """`[logs]`: what is kept of what ranks print."""
+
+    keep: Annotated[Size, Field(ge=16 << 20)] | None = None
+    """Of what each node prints in a segment, so many of the last bytes stay, and a quarter more at most; without it all stay."""
 
 
 # A node counts as lost after `lost`; before that its ranks have had a lease without a supervisor, and `kill` to end.
@@ -324,6 +376,8 @@ class Test(Document):
     """What the test needs, over what the job needs."""
     data: Annotated[str | dict[Name, str] | None, BeforeValidator(_part_of_data)] = None
     """How much of the data sets the test reads, as `"1%"`; for each by its name: a share, or the path of a smaller one."""
+    submit: Literal["after", "together"] = "after"
+    """`together`: the job is in the queue while its test runs, and leaves it where that fails."""
     steps: Count | None = None
     """How many steps the job itself takes; without it, the total that the test tells."""
     judge: Literal["refuse", "warn", "off"] = "refuse"
@@ -347,6 +401,36 @@ class StepDocument(Document):
     """Files and folders that the step leaves; one that leaves them not has failed."""
 
 
+_ADDRESS = re.compile(r"[^\s@,;<>]+@[^\s@,;<>]+")
+
+
+def _addresses(value: tuple[str, ...]) -> tuple[str, ...]:
+    for one in value:
+        if not _ADDRESS.fullmatch(one) or one.startswith("-"):
+            raise wrong(f"{one!r} is no address", "name@example.org, or several as a list")
+    return value
+
+
+class NotifyTable(Document):
+    """`[notify]`: people and programs that are told when the run has ended."""
+
+    on: Annotated[
+        tuple[Literal["end", "failure", "test", "best"], ...], BeforeValidator(listed), Field(min_length=1)
+    ] = (
+        "end",
+        "test",
+    )
+    """Of what: every end, only failures, the result of `[test]`, the best trial of a sweep."""
+    mail: Annotated[tuple[str, ...], BeforeValidator(listed), AfterValidator(_addresses)] = ()
+    """Addresses."""
+    webhook: str | None = None
+    """An address that a JSON document is posted to."""
+    token_file: str | None = None
+    """A file, mode 0600, with the bearer token of the webhook."""
+    command: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
+    """Words of a command that gets the document on its standard input; no shell runs it."""
+
+
 class ReproTable(Document):
     """`[repro]`: two runs of the job shall compute the same, bit for bit."""
 
@@ -356,7 +440,25 @@ class ReproTable(Document):
     """What Python's hashes, `random`, NumPy and torch are seeded with in every rank; without it, they are not."""
 
 
+class JobService(Document):
+    """`[services]`: a service for the length of a run, under a name: an entry of the catalogue, or a table."""
+
+    service: Annotated[str, Field(min_length=1)]
+    """The entry of the catalogue of services, or the file of a blueprint, from the job's folder."""
+    set: dict[str, str] = Field(default_factory=dict)
+    """Its parameters, as `cordee service deploy --set`."""
+
+
+def _job_service(value: Any) -> Any:
+    return {"service": value} if isinstance(value, str) else value
+
+
+_TABLES_OF_A_SWEEP = frozenset(("first", "range", *RetriesTable.model_fields))
+
+
 def _sweep_value(value: Any) -> Any:
+    if isinstance(value, dict) and not _TABLES_OF_A_SWEEP.isdisjoint(value):
+        return value  # halving, retries, or a parameter with a condition: read with the space
     values = value if isinstance(value, list) else [value]
     if values and all(isinstance(item, (str, int, float)) for item in values):
         return tuple(values) if isinstance(value, list) else value
@@ -394,6 +496,8 @@ class Job(Document):
     """How often ranks are restarted."""
     sampling: SamplingTable = SamplingTable.model_construct()
     """How often nodes and ranks are measured."""
+    logs: LogsTable = LogsTable.model_construct()
+    """What is kept of what ranks print."""
     hang: HangTable = HangTable.model_construct()
     """What is done when no rank goes on."""
     scan: ScanTable = ScanTable.model_construct()
@@ -408,6 +512,8 @@ class Job(Document):
     """What is recorded beside `cordee.log`."""
     timeouts: TimeoutsTable = TimeoutsTable.model_construct()
     """The patience of the control plane."""
+    notify: NotifyTable | None = None
+    """People and programs that are told when the run has ended."""
     sweep: dict[str, Annotated[Any, BeforeValidator(_sweep_value)]] = Field(default_factory=dict)
     """Ranges of parameters to try: `run` once for each choice of values."""
     steps: dict[Name, StepDocument] = Field(default_factory=dict)
@@ -416,6 +522,8 @@ class Job(Document):
     """A small job that must pass first."""
     farm: FarmTable | None = None
     """Many tasks in one allocation: `run` once for each line of a file."""
+    services: dict[Name, Annotated[JobService, BeforeValidator(_job_service)]] = Field(default_factory=dict)
+    """Services that run as long as the job, ready before its ranks."""
     repro: ReproTable | None = None
     """What is done so that two runs compute the same."""
     slurm: Slurm = Slurm.model_construct()

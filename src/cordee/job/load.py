@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, create_model
 
 from cordee.core import registry
-from cordee.core.backends import HERE
-from cordee.core.documents.config_paths import config_folder
+from cordee.core.backends import BUILT_IN, HERE
+from cordee.core.documents.config_paths import config_folder, profile_names
 from cordee.core.documents.faults import (
     ValuePlace,
     annotation_at,
@@ -182,7 +182,7 @@ def _load(
     findings += reading.faults_elsewhere()
     systems: tuple[System, ...] = ()
     read: dict[str, Any] = {}
-    notes = [*_misspelt_variables(environ)]
+    notes = [*_misspelt_variables(environ), *reading.misspelt_clusters()]
     if job is not None:
         systems = registry.about(job, reading.outsiders)
         for system in systems:
@@ -258,6 +258,19 @@ class _Reading:
         if self.overrides:
             findings += self._faults_of_document(())
         return findings
+
+    def misspelt_clusters(self) -> Iterator[Finding]:
+        """Yield a warning for each [on.NAME] of no known cluster that is much like one."""
+        known = {*BUILT_IN, *self._applies, *profile_names(self._environ)}
+        for name in self.overrides if isinstance(self.overrides, dict) else ():
+            near = None if name in known else nearest(name, known, 0.75)
+            if near is not None:
+                line, text = (
+                    find_line(self.text, ("on", name)),
+                    f"no cluster is called {name}, so [on.{name}] applies nowhere",
+                )
+                what = f"did you mean [on.{near}]?"
+                yield Finding(text, "warn", "unknown-cluster", file=str(self.path), line=line, given=name, next=what)
 
     def _faults_of_document(self, overrides: tuple[str, ...]) -> list[Finding]:
         merge = Merge()

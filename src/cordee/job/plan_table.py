@@ -38,5 +38,11 @@ class PlanTable(Document):
     """Whether the model goes through torch.compile."""
     offload: bool = False
     """Whether optimizer states lie in the host's memory."""
-    strategy: PlanStrategy = "ddp"
-    """How ranks divide the model."""
+    offload_activations: bool = False
+    """Whether what blocks keep for backward lies there."""
+    step_in_backward: bool = False
+    """Whether each parameter steps as soon as its gradient is there."""
+    chunked_loss: bool = False
+    """Whether the loss is computed in chunks, so that logits of a part of the tokens exist at once."""
+    strategy: PlanStrategy | None = None
+    """How ranks divide the model; without it as a traced script does it, else `ddp`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -13,6 +15,7 @@ from cordee.job.fleet_site import OffenderPolicy, SiteActions
 from cordee.job.shared_data import SharedDataset
 
 SHAPE_KEYS = ("cores", "memory", "gpus", "gpu_model")
+RANCHER_PROJECT = r"(c-[a-z0-9-]{1,40}|local):p-[a-z0-9-]{1,40}"
 _TO_COME = ("htcondor",)  # profiles may have them; `cordee check` says that nothing can be submitted there
 
 
@@ -23,6 +26,15 @@ def _scheduler(value: str) -> str:
     raise wrong("is not one of its values", f"{', '.join(names)} or {last}")
 
 
+def _networks(lines: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return tuple(str(ipaddress.ip_network(line)) for line in lines)
+    except ValueError as error:
+        raise wrong(f"holds what is no network: {error}", '["10.0.0.0/8"]') from None
+
+
+Networks = Annotated[Lines, AfterValidator(_networks)]
+NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 Scheduler = Annotated[str, AfterValidator(_scheduler)]
 Requeue = Literal["requeue", "resubmit", "forbidden"]
 
@@ -227,7 +239,9 @@ class ScanSite(Document):
     gpu_driver: str | None = None
     """The version of the GPUs' driver on the nodes: a build for a newer CUDA is told before a job is submitted."""
     keys: Lines = ()
-    """Files with public keys or certificates (PEM): who has signed a model (`model.sig`) is checked by them."""
+    """Files with public keys or certificates (PEM), or a trusted root of sigstore (JSON): who has signed a model (`model.sig`) is checked by them."""
+    signers: Lines = ()
+    """Who may sign by a login where a trusted root is among `keys`, each as `"WHO ISSUER"`."""
 
 
 class RulesSite(Document):
@@ -235,6 +249,21 @@ class RulesSite(Document):
 
     files: Lines = ()
     """Files of rules about runs, or folders of them, which `cordee rules check` has tried."""
+
+
+class ImageStage(Document):
+    """`[environment.stages.NAME]`: a store of the site's that images are taken to by `cordee env promote`."""
+
+    store: str
+    """The folder of its images."""
+    after: str = ""
+    """The stage that an image must be in already."""
+    require: tuple[Literal["scanned", "signed"], ...] = Field(default=(), strict=False)
+    """What an image must be: `scanned` without a finding, `signed` by one of the keys."""
+    keys: str = ""
+    """The keys that count, as a file of allowed signers (ssh-keygen(1))."""
+    quota: Size | None = None
+    """How much the store may hold."""
 
 
 class EnvironmentSite(Document):
@@ -246,6 +275,8 @@ class EnvironmentSite(Document):
     """The site's folders of EDFs, which come after the person's own."""
     store: str | None = None
     """The folder of images, where `EDF_IMAGESTORE` and `SCRATCH` name none."""
+    stages: dict[str, ImageStage] = Field(default_factory=dict)
+    """Stages that images go through, by name."""
     step_option: str = "--environment={file}"
     """Options of srun by which the site enters an environment, for the engine `step`: `{file}` is the EDF, `{image}` its image."""
 
@@ -257,6 +288,50 @@ class NetworkSite(Document):
     """A topology.conf, a topology.yaml, or what `scontrol show topology` or `ibnetdiscover` printed; goes before `[switches]`."""
     groups: dict[str, str] = Field(default_factory=dict)
     """The groups of a dragonfly: for each a list of names of switches."""
+
+
+class TeamSpace(Document):
+    """`[kubernetes.teams.NAMESPACE]`: a namespace that services of a team share, which `cordee service team` renders."""
+
+    members: Lines = ()
+    """Groups that see what is there, but no Secrets; without it the one called as the namespace."""
+    deployers: Lines = ()
+    """Groups that deploy and change services there, and read their Secrets."""
+    project: str = ""
+    """The project of Argo CD, and of the account; without it the namespace's name."""
+    rancher: Annotated[str, Field(pattern=rf"^({RANCHER_PROJECT})?$")] = ""
+    """The project of Rancher, CLUSTER:PROJECT."""
+    pods: Count = 20
+    """How many pods run at once."""
+    cpus: Count
+    """The cores that they ask for."""
+    memory: Size
+    """Their memory."""
+    gpus: CountOrZero = 0
+    """Their GPUs."""
+    gpu_vendor: Literal["nvidia", "amd", "intel"] = "nvidia"
+    """Whose GPUs."""
+    storage: Size
+    """The size of all volumes."""
+    load_balancers: CountOrZero = 0
+    """How many services have an address of their own, outside of the cluster."""
+
+
+class KubernetesSite(Document):
+    """`[kubernetes]`: the centre's Kubernetes, on which services are; options of a command go before it."""
+
+    gateway: Annotated[str, Field(pattern=r"^([a-z0-9-]+/[a-z0-9-]+)?$")] = ""
+    """The Gateway that publishes hosts, NAMESPACE/NAME; without it an Ingress does."""
+    storage_class: str = ""
+    """Of volumes whose blueprint names none; without it the cluster's default."""
+    cilium: bool = False
+    """Whether network policies are Cilium's."""
+    load_balancer: str = ""
+    """The class of load balancers; without it the cluster's default."""
+    clients: Networks = ()
+    """The networks that a load balancer lets in."""
+    teams: dict[NamespaceName, TeamSpace] = Field(default_factory=dict)
+    """Namespaces that services of a team share."""
 
 
 class ClusterProfile(Document):
@@ -324,5 +399,22 @@ class ClusterProfile(Document):
     """From where data may be fetched."""
     misuse: MisuseSite = MisuseSite.model_construct()
     """Signs that jobs mine or crack."""
+    kubernetes: KubernetesSite = KubernetesSite.model_construct()
+    """The centre's Kubernetes, on which services are."""
     defaults: dict[str, Any] = Field(default_factory=dict)
     """Keys of the job document that are laid under every job."""
+
+    def tier_at(self, place: str) -> tuple[str, StorageTier] | None:
+        """Return the tier of its storage that a path lies on, with its name: the one with the longest path above it."""
+        real, best = os.path.realpath(place), ""
+        found = None
+        for name, tier in self.storage.items():
+            root = os.path.realpath(os.path.expandvars(os.path.expanduser(tier.path)))
+            if len(root) > len(best) and (real == root or real.startswith(root.rstrip("/") + "/")):
+                best, found = root, (name, tier)
+        return found
+
+    @property
+    def node_places(self) -> tuple[str, ...]:
+        """The paths of its storage that each node has for itself on a disk."""
+        return tuple(tier.path for tier in self.storage.values() if tier.kind == "node")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Optional
 
@@ -32,6 +33,10 @@ class KernelFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError, TypeError):  # also while the interpreter ends
+            self.close()
 
     @staticmethod
     def _read_all(descriptor: int) -> bytes:

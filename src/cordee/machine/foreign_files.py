@@ -8,6 +8,7 @@ All that is refused is an `OSError`, whose `strerror` says what the file is, so 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import stat
@@ -112,6 +113,15 @@ def read_regular(path: Place, below: Optional[Place] = None, limit_bytes: int = 
     if len(content) > limit_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {limit_bytes >> 20} MiB", os.fspath(path))
     return content
+
+
+def digest_regular(path: Place, below: Optional[Place] = None) -> str:
+    """Return the SHA-256 of a regular file, in hexadecimal.
+
+    Raises:
+        OSError: as `read_regular`.
+    """
+    return hashlib.sha256(read_regular(path, below)).hexdigest()
 
 
 def read_json(path: Place, below: Optional[Place] = None, limit_bytes: int = LIMIT_BYTES) -> Any:

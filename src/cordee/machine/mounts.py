@@ -4,9 +4,40 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple, Optional
+from typing import Literal, NamedTuple, Optional
 
 from cordee.machine import sysfs
+
+SHARED_KINDS = frozenset(
+    [
+        "lustre",
+        "nfs",
+        "nfs4",
+        "gpfs",
+        "beegfs",
+        "ceph",
+        "fuse.ceph",
+        "wekafs",
+        "panfs",
+        "pvfs2",
+        "orangefs",
+        "glusterfs",
+        "fuse.glusterfs",
+        "cifs",
+        "smb3",
+        "afs",
+        "9p",
+        "virtiofs",
+        "daos",
+        "fuse.daos",
+        "cvmfs",
+        "fuse.sshfs",
+        "fuse.juicefs",
+        "vastnfs",
+        "quobyte",
+    ]
+)
+MEMORY_KINDS = frozenset(["tmpfs", "ramfs"])
 
 LOCAL_KINDS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay", "bcachefs")
 
@@ -56,3 +87,10 @@ def is_shared(path: str) -> bool:
 
 def _plain(word: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), word)
+
+
+def kind_of_file_system(name: str) -> Literal["memory", "node", "shared"]:
+    """Return what kind of place a file system of this name is."""
+    if name in MEMORY_KINDS:
+        return "memory"
+    return "shared" if name in SHARED_KINDS else "node"

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Sequence
 
 from cordee.machine.private import may_hold_private, private_folder, private_folders
 
@@ -112,14 +112,15 @@ class NodeFolder:
         remove_folder(self.path)
 
 
-def sweep_abandoned(older_s: float = _ABANDONED_S) -> list[Path]:
+def sweep_abandoned(older_s: float = _ABANDONED_S, places: Sequence[Path] = ()) -> list[Path]:
     """Remove what runs have left on this node whose agents were killed; return what was removed.
 
     Args:
         older_s: since when nobody must have used it.
+        places: where to look; none: in `memory_places`.
     """
     swept = []
-    for place in memory_places():
+    for place in places or memory_places():
         for parent in private_folders(place, name_of_user()):
             # Others remove theirs meanwhile, which `Path.glob` does not take.
             for name in sorted(glob.glob(os.path.join(glob.escape(str(parent)), "*", "*", IN_USE))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from typing import Iterator, NamedTuple, Optional
+from typing import Collection, Iterator, NamedTuple, Optional
 
 _NETLINK_SOCK_DIAG = 4
 _BY_FAMILY, _DONE, _ERROR = 20, 3, 2
@@ -161,3 +161,21 @@ def _address(family: int, raw: bytes) -> str:
     if raw[:12] == _MAPPED:
         return socket.inet_ntop(socket.AF_INET, raw[12:])
     return socket.inet_ntop(socket.AF_INET6, raw)
+
+
+def connected_to(ports: Collection[int]) -> dict[int, set[int]]:
+    """Return who is connected to these ports of this machine: for each, the ports at the other ends, whatever made the connection."""
+    wanted = {f"{port:04X}": port for port in ports}
+    found: dict[int, set[int]] = {port: set() for port in ports}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as lines:
+                next(lines, None)
+                for line in lines:
+                    words = line.split()
+                    port = wanted.get(words[1].rpartition(":")[2])
+                    if port is not None and words[3] == "01":
+                        found[port].add(int(words[2].rpartition(":")[2], 16))
+        except OSError:
+            continue
+    return found

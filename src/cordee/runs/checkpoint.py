@@ -26,6 +26,16 @@ class Checkpoint:
     step: Optional[int]
     mtime_ns: int
 
+    def is_beyond(self, former: Optional[Checkpoint]) -> bool:
+        """Return whether training has come further: to a higher step; without numbers in names, whether this is another one.
+
+        Args:
+            former: with which it began; None: from the beginning.
+        """
+        if former is None or self.step is None or former.step is None:
+            return self != former
+        return self.step > former.step
+
 
 class CheckpointFinder:
     """Finds the checkpoints of one run. Made by the supervisor from `node_parts` of the plan, as

@@ -284,8 +284,9 @@ def _conclude(
         text += "; the job was not submitted" if graph.main else ""
         journal.append("ended", state="failed", exit_code=1, reason=bad[0]["reason"] or "child", text=text)
     elif graph.main:
-        if state.job is None:
+        if not state.segments:
             part.main_starts()
+        if state.job is None:
             place(parent)
             return [parent.id]
     else:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import heapq
 import os
+import threading
+from collections import OrderedDict
 from contextlib import ExitStack
+from pathlib import Path
 from typing import IO, Any, Iterator, Mapping, Optional
 
 from cordee.machine.foreign_files import open_folder, regular_in
@@ -154,6 +157,31 @@ class JournalFollower:
     def _complain(self) -> None:
         """Raise what is wrong with the journal, if it still is."""
         read_journal(self._folder.journal)
+
+
+class FollowedStates:
+    """The states of runs, for whoever asks often and in several threads: each time only what is new of a journal is read.
+
+    Args:
+        most: runs that are followed at once; the one that was asked for longest ago is read anew.
+    """
+
+    def __init__(self, most: int = 64) -> None:
+        self._most, self._turn = most, threading.Lock()
+        self._followers: OrderedDict[Path, JournalFollower] = OrderedDict()
+
+    def of(self, run: RunFolder) -> RunState:
+        """Return the state of a run now.
+
+        Raises:
+            RunFolderError: as `JournalFollower.read`.
+        """
+        with self._turn:
+            follower = self._followers.pop(run.root, None) or JournalFollower(run, keep=False)
+            self._followers[run.root] = follower
+            while len(self._followers) > self._most:
+                self._followers.popitem(last=False)
+            return follower.read()
 
 
 class _Late(Exception):

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from cordee.core.ports.farm import TASK_SECRETS
+from cordee.core.registry import offered
 from cordee.core.secrets import OutputMask, secret_values
 from cordee.machine.foreign_files import read_json, regular_below
 from cordee.runs.folder import RunFolder
@@ -29,10 +31,12 @@ def last_lines(path: Path, most: int = 40) -> tuple[str, ...]:
 
 
 def output_mask(folder: RunFolder) -> OutputMask:
-    """Return what masks the output of a run: it knows the secrets that its ranks were given."""
+    """Return what masks the output of a run: it knows the secrets that its ranks or tasks were given."""
     try:
         tasks = read_json(folder.plan)["steps"][0]["tasks"]
-        return OutputMask(secret_values(tasks["env"], tasks["argv"]))
+        known = secret_values(tasks["env"], [*tasks["argv"], *tasks.get("setup", ())])
+        given = offered(TASK_SECRETS) if tasks.get("launch") == "tasks" else None
+        return OutputMask(known) if given is None else OutputMask(known, given(folder.root))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):  # no plan, or one of nobody's
         return OutputMask()
 

@@ -1,5 +1,7 @@
 """What ranks print, byte for byte: one framed file `logs/<node>-<segment>.log` per node and segment.
 
+Where only the last bytes are kept, it goes on in `<node>-<segment>.<part>.log`, part 1 and so on, and the oldest parts go.
+
 A frame is a 28-byte header, little-endian: magic u16, stream u8 (0 out, 1 err, 2 Cordée's own), flags u8, rank i32,
 attempt u32, UTC time f64, data length u32, CRC-32 u32 over the rest of the header and the data. Data is at most 64 KiB.
 """
@@ -11,6 +13,7 @@ import os
 import struct
 import zlib
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
@@ -30,6 +33,7 @@ _REPAIR_BYTES = 4 * MAX_DATA_BYTES
 _READ_BYTES = 4 * MAX_DATA_BYTES
 _LONGEST_LINE_BYTES = 16 << 20
 _WRITE_BYTES = 1 << 20
+_KEPT_PARTS = 4
 
 
 class Frame(NamedTuple):
@@ -50,11 +54,16 @@ class Frame(NamedTuple):
         return split_name(self.file)[0]
 
 
-def split_name(name: str) -> tuple[str, int]:
-    """Return (node, segment) of a log file's name; segment -1 for a name that is none."""
+def split_name(name: str) -> tuple[str, int, int]:
+    """Return (node, segment, part) of a log file's name; segment -1 for a name that is none."""
     stem = name[:-4] if name.endswith(".log") else name
-    node, dash, segment = stem.rpartition("-")
-    return (node, int(segment)) if dash and segment.isdigit() else (stem, -1)
+    node, dash, rest = stem.rpartition("-")
+    segment, _, part = rest.partition(".")
+    return (
+        (node, int(segment), int(part or 0))
+        if dash and segment.isdigit() and (part or "0").isdigit()
+        else (stem, -1, 0)
+    )
 
 
 class LogWriter:
@@ -66,21 +75,25 @@ class LogWriter:
     Args:
         path: the file, in a folder that exists; made when it is missing.
         at_once: open the file now, not with the first output.
+        keep_bytes: how many of the last bytes stay, and at most a quarter more; None: all.
 
     Attributes:
+        path: the file, or the part, that is written now.
         dropped_bytes: bytes of output lost so far.
         last_error: what the disk said last, None while all is well.
         size: bytes of whole frames in the file.
     """
 
-    def __init__(self, path: Union[str, Path], *, at_once: bool = True) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Union[str, Path], *, at_once: bool = True, keep_bytes: Optional[int] = None) -> None:
+        self._first = self.path = Path(path)
+        self._part, self._keep_bytes = 0, keep_bytes
         self.dropped_bytes = 0
         self.last_error: Optional[OSError] = None
         self._descriptor: Optional[int] = None
         self.size = 0
         self._lost: dict[tuple[int, int], int] = {}
         self._time = 0.0
+        self._ends_a_line = True
         if at_once:
             try:
                 self._open()
@@ -103,8 +116,10 @@ class LogWriter:
                 at += 1
             try:
                 self._open()
+                self._roll(size)
                 self._report_losses()
                 self._append(b"".join(frames))
+                self._ends_a_line = data.endswith(b"\n")
                 self.last_error, self._time = None, output[at - 1][4]
             except OSError as error:
                 self.last_error = error
@@ -147,6 +162,28 @@ class LogWriter:
             self._cut()
         self._close_file()
 
+    def _roll(self, more: int) -> None:
+        """Go on in another file where this one is full, at the end of a line if there is one soon; the oldest go."""
+        most = (self._keep_bytes or 0) // _KEPT_PARTS
+        after = self.size + more
+        if not most or not self.size or after <= most or (after <= 2 * most and not self._ends_a_line):
+            return
+        self._close_file()
+        self._part += 1
+        self.path = self._first.with_name(f"{self._first.stem}.{self._part}.log")
+        self._open()
+        gone = self._part - _KEPT_PARTS - 1
+        with suppress(FileNotFoundError):
+            self._first.with_name(f"{self._first.stem}.{gone}.log" if gone else self._first.name).unlink()
+
+    def _go_on(self) -> None:
+        """Find the part that another writer was at."""
+        node, segment, _ = split_name(self._first.name)
+        parts = [split_name(name) for name in os.listdir(self._first.parent) if name.endswith(".log")]
+        self._part = max((part for of, at, part in parts if (of, at) == (node, segment)), default=0)
+        if self._part:
+            self.path = self._first.with_name(f"{self._first.stem}.{self._part}.log")
+
     def _report_losses(self) -> None:
         for rank, attempt in list(self._lost):
             reason = self.last_error.strerror if self.last_error else "the disk refused them"
@@ -159,6 +196,8 @@ class LogWriter:
             if os.fstat(self._descriptor).st_nlink > 0:
                 return
             self._close_file()
+        if self._keep_bytes and not self._part:
+            self._go_on()
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self.size = _whole_size(self._descriptor)
         os.ftruncate(self._descriptor, self.size)
@@ -340,7 +379,8 @@ class LogReader:
             of_node: list[OutputLine] = []
             for path in reversed(paths):
                 if len(of_node) < lines:
-                    of_node = _tail_of_file(path, rank, lines - len(of_node), stream) + of_node
+                    with suppress(FileNotFoundError):  # as above
+                        of_node = _tail_of_file(path, rank, lines - len(of_node), stream) + of_node
             found += of_node
         found.sort(key=lambda line: line.time)
         return found[max(0, len(found) - lines) :]
@@ -349,9 +389,10 @@ class LogReader:
 def _keyed(path: Path, index: int, offset: int) -> Iterator[tuple[float, int, int, Frame]]:
     """Yield frames with a sort key that never goes backwards within a file, even when the node's clock did."""
     latest = float("-inf")
-    for frame in read_frames(path, offset):
-        latest = max(latest, frame.time)
-        yield latest, index, frame.end, frame
+    with suppress(FileNotFoundError):  # the oldest part of a log that is rolled may have gone
+        for frame in read_frames(path, offset):
+            latest = max(latest, frame.time)
+            yield latest, index, frame.end, frame
 
 
 def _tail_of_file(path: Path, rank: Optional[int], count: int, stream: Optional[int]) -> list[OutputLine]:

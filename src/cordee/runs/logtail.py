@@ -46,7 +46,7 @@ class LogTail:
             names: only of these files, which have grown, and of a few that are open anyway; None: of all that are there.
             everything: open all of them now; otherwise a call opens a few new files and leaves the others to the next calls.
         """
-        self._waiting.update(dict.fromkeys(sorted(self._listed() if names is None else names)))
+        self._waiting.update(dict.fromkeys(sorted(self._listed() if names is None else names, key=split_name)))
         if len(self._open) <= _FEW:
             self._waiting.update(dict.fromkeys(self._open))
         left = len(self._waiting) if everything else _MOST_NEW
@@ -70,14 +70,12 @@ class LogTail:
         self.close()
 
     def _listed(self) -> list[str]:
-        """Return the names of all files; one that was made anew under its name is let go."""
+        """Return the names of all files; one that is gone, or was made anew under its name, is let go."""
         with suppress(OSError):
-            names = [name for name in os.listdir(self._folder) if name.endswith(".log")]
-            for name in names:
-                if name in self._open and os.fstat(self._open[name]).st_nlink == 0:
-                    os.close(self._open.pop(name))
-                    self._offsets.pop(name, None)
-            return names
+            for name in [name for name, opened in self._open.items() if os.fstat(opened).st_nlink == 0]:
+                os.close(self._open.pop(name))
+                self._offsets.pop(name, None)
+            return [name for name in os.listdir(self._folder) if name.endswith(".log")]
         return []
 
     def _read(self, name: str) -> Iterator[Frame]:

@@ -54,10 +54,11 @@ class RunVet(NamedTuple):
 
 
 class RunRestart(NamedTuple):
-    """Restarts without progress, and the pause between them."""
+    """Restarts without progress, the pause between them, and how long ranks must run for that to be progress."""
 
     retries: int = 0
     backoff_s: float = 0.0
+    forget_s: Optional[float] = None
 
 
 class RunBegin(NamedTuple):
@@ -85,6 +86,8 @@ class Checkpoints(NamedTuple):
     pace: str = "auto"
     keep: int = 3
     milestones: Optional[int] = None
+    tiers: tuple[str, ...] = ("shared",)
+    node_places: tuple[str, ...] = ()
 
 
 class RunSegment(NamedTuple):
@@ -107,6 +110,11 @@ class RunEnvironment(NamedTuple):
     document: dict[str, Any]
     option: Optional[str] = None
 
+    @property
+    def startup_s(self) -> float:
+        """How long its start-up commands may take; 0: it has none."""
+        return float(self.document.get("startup_s", 0.0)) if self.document.get("startup") else 0.0
+
 
 class RunStep(NamedTuple):
     """One step; `systems` are the parts of systems that have no field of their own here, by their names; `data` as in the plan."""
@@ -123,8 +131,9 @@ class RunStep(NamedTuple):
 
     @property
     def stages(self) -> bool:
-        """Whether data is brought to the nodes before ranks start."""
-        return any(one.get("stage") for one in self.data)
+        """Whether systems make nodes what ranks need there, such as data, before ranks start."""
+        parts = [part for part in self.systems.values() if isinstance(part, dict)]
+        return any(one.get("stage") for one in self.data) or any(part.get("before_ranks") for part in parts)
 
 
 class RunTimeouts(NamedTuple):
@@ -139,12 +148,15 @@ class RunTimeouts(NamedTuple):
 
 
 class RunSampling(NamedTuple):
-    """Seconds between two samples, what samples GPUs, whether threads are looked at, and whether faults of the hardware are."""
+    """Seconds between two samples, what samples GPUs, whether threads are looked at, whether faults of the hardware are, and for
+    how long samples are kept.
+    """
 
     interval_s: float
     gpus: str = "auto"
     threads: Optional[bool] = None
     hardware: bool = True
+    keep_s: Optional[float] = None
 
 
 class RunMetrics(NamedTuple):
@@ -174,6 +186,7 @@ class RunPlan(NamedTuple):
     network_interface: Optional[str] = None
     backend_part: Optional[str] = None
     parent: Optional[str] = None
+    logs_keep_bytes: Optional[int] = None
 
     @property
     def step(self) -> RunStep:

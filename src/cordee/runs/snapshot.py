@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from cordee.machine.foreign_files import read_json, read_regular, regular_below
+from cordee.machine.foreign_files import digest_regular, read_json, regular_below
 from cordee.runs.folder import RunFolder, write_atomically
 
 SCHEMA = "cordee.code/1"
@@ -187,7 +187,7 @@ def _has_changed(path: Path, entry: dict[str, Any]) -> bool:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_size != entry["size"]:
             return True
-        return hashlib.sha256(read_regular(path, path.parent)).hexdigest() != str(entry["sha256"])
+        return digest_regular(path, path.parent) != str(entry["sha256"])
     except OSError:
         return True
 

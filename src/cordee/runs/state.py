@@ -99,8 +99,10 @@ class RunState:
         checkpoint: this run's newest complete one.
         began_from: what its first attempt began from, or the first after a resume: `{path, run, other}`, `other` when it
             was not the run's own; None at zero.
+        services: how each service of the job is, by its name: `{service, node, state, url, why, seconds}`.
         staged: what was brought to which node: `{node, data, tier, path, bytes, source_bytes, peer_bytes, seconds, reason}`.
         data_reads: how far each attempt's ranks were in each data set, and `saves` by position.
+        resumed_epoch: the newest epoch when a person last had it continue; 0: nobody has.
         children: the runs below this one that were placed or have ended: `{name, run, state, job, exit_code, reason, text,
             outcome}`; `state` is placed, finished, failed, cancelled or skipped.
     """
@@ -116,6 +118,7 @@ class RunState:
     ranks: list[RankState] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     staged: list[dict[str, Any]] = field(default_factory=list)
+    services: dict[str, dict[str, Any]] = field(default_factory=dict)
     step: Optional[int] = None
     total: Optional[int] = None
     checkpoint: Optional[str] = None
@@ -127,6 +130,7 @@ class RunState:
     reason: str = ""
     text: str = ""
     epoch: int = 0
+    resumed_epoch: int = 0
     submitted_at: Optional[float] = None
     started_at: Optional[float] = None
     ended_at: Optional[float] = None
@@ -259,6 +263,8 @@ def _resume_requested(state: RunState, event: dict[str, Any], at: float) -> None
     state.state, state.exit_code, state.ended_at = "queued", None, None
     state.cancel_requested, state.reason, state.text = False, "", ""
     state.chain, state._begun = [], event.get("by") == "the scheduler" and state._begun
+    if event.get("by") != "the scheduler":
+        state.resumed_epoch = event.get("epoch", state.epoch)
     again = event.get("children") or ()
     state.children = [
         entry for entry in state.children if entry["state"] in ("finished", "skipped") and entry["name"] not in again
@@ -386,6 +392,12 @@ def _node_staged(state: RunState, event: dict[str, Any], at: float) -> None:
     state.staged = [one for one in state.staged if (one["node"], one["data"]) != (event["node"], event["data"])]
     about = ("node", "data", "tier", "path", "bytes", "source_bytes", "peer_bytes", "seconds", "reason")
     state.staged.append({key: event[key] for key in about if key in event})
+
+
+def _service(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.services[event["service"]] = {
+        key: event.get(key) for key in ("service", "node", "state", "url", "why", "seconds")
+    }
 
 
 def _setup_started(state: RunState, event: dict[str, Any], at: float) -> None:
@@ -529,6 +541,7 @@ _HANDLERS: dict[str, Callable[[RunState, dict[str, Any], float], None]] = {
     "setup_started": _setup_started,
     "staging_started": _staging_started,
     "node_staged": _node_staged,
+    "service": _service,
     "attempt_started": _attempt_started,
     "rank_started": _rank_started,
     "rank_exited": _rank_exited,

@@ -72,7 +72,7 @@ class BackendSite:
     backend: str
     cluster: str
     folder: Path
-    patience_s = 90.0
+    patience_s = 240.0
 
     def job(self, run: str = _STEPS, toml: str = "", **flags: Any) -> Prepared:
         """Return a prepared run of two nodes with one rank each."""

@@ -17,21 +17,21 @@ _hooked = False
 
 
 @contextmanager
-def counted(folder: Path | None = None) -> Iterator[Counter[str]]:
+def counted(folder: Path) -> Iterator[Counter[str]]:
     """Count operations on names in this process, all threads, by kind: open, list, stat, make, rename, remove, touch.
 
     Reads and writes of what is open are none. What is done by C code beside Python's own functions, as `DirEntry.stat`, is not
     seen: compare with strace when such code is counted.
 
     Args:
-        folder: only absolute names below it, and names that are relative to something; None: all.
+        folder: names below it are counted, and names that are relative to something: threads of others go on meanwhile.
     """
     global _hooked
     if not _hooked:
         sys.addaudithook(_heard)
         _hooked = True
     found: Counter[str] = Counter()
-    entry = ("" if folder is None else os.fspath(folder), found)
+    entry = (os.fspath(folder), found)
     real = os.stat
 
     def stat(path: Any, *more: Any, **options: Any) -> os.stat_result:

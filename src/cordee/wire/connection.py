@@ -39,6 +39,7 @@ class Connection(asyncio.Protocol):
         on_close: called once as `(connection, error)` when a connection that was authenticated ends; error is None
             when one of the two ends closed it on purpose.
         peer_role, peer_name, peer_epoch, peer_address: who the other end is; proved but for the address.
+        own_address: by which the other end knows this machine.
         close_reason: the words of the end that closed on purpose.
     """
 
@@ -48,7 +49,7 @@ class Connection(asyncio.Protocol):
         self.peer_role = ""
         self.peer_name = ""
         self.peer_epoch = 0
-        self.peer_address = ""
+        self.peer_address = self.own_address = ""
         self.close_reason: Optional[str] = None
         self._transport: Any = None
         self._pending = bytearray()
@@ -134,7 +135,8 @@ class Connection(asyncio.Protocol):
         """Start."""
         self._transport = transport
         name = transport.get_extra_info("peername")
-        self.peer_address = str(name[0]) if name else ""
+        own = transport.get_extra_info("sockname")
+        self.peer_address, self.own_address = (str(one[0]) if one else "" for one in (name, own))
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def _end_when_unanswered(self) -> None:

@@ -313,8 +313,9 @@ class Clock(NamedTuple):
 
 
 class StageOrder(NamedTuple):
-    """Something for the process that stages data on this node, which is started where there is none; answered by `Staging`."""
+    """Something that a system wants done on this node before ranks start; answered by `Staging` of the same system."""
 
+    system: str
     request: dict[str, Any]
 
 
@@ -511,8 +512,9 @@ class Time(NamedTuple):
 
 
 class Staging(NamedTuple):
-    """What the process that stages data says."""
+    """What a system says of what it was asked for before ranks start."""
 
+    system: str
     said: dict[str, Any]
 
 

@@ -330,61 +330,6 @@ def test_a_batch_host_that_is_or_was_lost_is_seen(scontrol, job, node, lost):
     assert JobStart("7", 0, "n1", BEGAN).look() == ("running", lost)
 
 
-def test_thousands_of_agents_without_a_supervisor_hardly_ask_the_controller(folder, monkeypatch):
-    nodes, seconds, faster = 2500, 1200.0, 200.0
-    for name in ("_LOOK_S", "_LATER_S", "_EACH_LATER_S", "_BRINGS_BACK_S"):
-        monkeypatch.setattr(rescue, name, getattr(rescue, name) / faster)
-    monkeypatch.setattr(rescue, "_NOTICE_S", 3600.0)  # nobody brings it back while this lasts
-    monkeypatch.setenv("SLURM_JOB_NODELIST", f"n[0-{nodes - 1}]")
-    monkeypatch.setattr(rescue, "expand_nodes", lru_cache(rescue.expand_nodes))
-    asked: list[str] = []
-
-    class Counted(JobStart):
-        def look(self) -> tuple[str, bool]:
-            asked.append(self.node)
-            return "running", False
-
-    async def wait() -> float:
-        began = time.monotonic()
-        agents = [SlurmRescue(folder, PLAN, Counted("7", 0, f"n{index}")).orphaned() for index in range(1, nodes)]
-        done = asyncio.gather(*agents)
-        await asyncio.sleep(seconds / faster)
-        done.cancel()
-        await asyncio.gather(done, return_exceptions=True)
-        return faster * (time.monotonic() - began)
-
-    took_s = asyncio.run(wait())
-    assert "n1" in asked
-    # A look is two questions, and two a minute are allowed; of a busy machine, where 200 s pass in one, twice as many.
-    assert len(asked) <= 2 * took_s / 60.0 / 0.9 + 3
-
-
-def test_the_first_agents_without_a_supervisor_take_what_one_of_them_was_told(folder, monkeypatch):
-    pauses, pause_s = 8, 1.0
-    for name in ("_LOOK_S", "_LOOK_APART_S"):
-        monkeypatch.setattr(rescue, name, getattr(rescue, name) / 60.0)
-    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-3]")
-    asked: list[str] = []
-
-    class Counted(JobStart):
-        def look(self) -> tuple[str, bool]:
-            asked.append(self.node)
-            time.sleep(0.02)  # as long as others could ask meanwhile
-            return "running", False
-
-    async def wait() -> float:
-        began = time.monotonic()
-        agents = [SlurmRescue(folder, PLAN, Counted("7", 0, f"n{index}")).orphaned() for index in range(1, 4)]
-        done = asyncio.gather(*agents)
-        await asyncio.sleep(pauses * pause_s)
-        done.cancel()
-        await asyncio.gather(done, return_exceptions=True)
-        return time.monotonic() - began
-
-    took_s = asyncio.run(wait())
-    assert 0 < len(asked) <= 2 * took_s / pause_s + 2  # three that ask by themselves: 3
-
-
 def test_one_of_many_agents_brings_the_run_back_and_the_others_leave_it_to_it(folder, monkeypatch):
     monkeypatch.setattr(rescue, "_EACH_LATER_S", 0.1)
     monkeypatch.setattr(rescue, "_NOTICE_S", 0.3)

@@ -172,7 +172,6 @@ print(json.dumps(kept))
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(400)
 def test_an_mlflow_server_keeps_what_it_is_sent_and_the_metrics_are_recorded(rank: Rank, mlflow_server: str) -> None:
     done = rank(MLFLOW, MLFLOW_TRACKING_URI=mlflow_server)
     assert done.code == 0, done.err

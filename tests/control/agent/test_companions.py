@@ -29,6 +29,9 @@ class Failing(Companion):
     def look(self, now: float) -> None:
         raise OSError("no room")
 
+    def rank_ended(self) -> None:
+        raise OSError("no room for the last word")
+
 
 class Looking(Companion):
     def attach(self, host: CompanionHost) -> Any:
@@ -54,12 +57,29 @@ class Measuring(Companion):
         return TimeSpent((DIGEST,), (LINK,))
 
 
+class LastWord(Companion):
+    said: list[str] = []
+
+    def rank_ended(self) -> None:
+        self.said.append(self.node)
+
+
 def test_what_ranks_did_is_not_told_where_nobody_looks(tmp_path: Path):
     plan = plan_for(tmp_path)
     without = Companions(plan._replace(node_parts={"companion/a": f"{HERE}OfOld"}), "n")
     assert without.spent() == TimeSpent(None, ())
     parts = {"companion/a": f"{HERE}OfOld", "companion/b": f"{HERE}Measuring"}
     assert Companions(plan._replace(node_parts=parts), "n").spent() == TimeSpent((DIGEST,), (LINK,))
+
+
+def test_one_that_fails_when_a_rank_ends_keeps_no_other_from_its_last_word(tmp_path: Path):
+    class_of = {"companion/a": f"{HERE}Failing", "companion/b": f"{HERE}LastWord", "companion/c": f"{HERE}OfOld"}
+    companions, told = Companions(plan_for(tmp_path)._replace(node_parts=class_of), "n"), list[str]()
+    LastWord.said.clear()
+    companions.rank_ended(told.append)
+    assert LastWord.said == ["n"]
+    assert len(told) == 1
+    assert "no room for the last word" in told[0]
 
 
 def test_all_are_lent_the_same_and_one_that_fails_keeps_no_other_from_looking(tmp_path: Path, monkeypatch):

@@ -25,7 +25,7 @@ class Told:
             close=lambda *_: None,
             take_back=lambda *_: None,
             explain=lambda ended, _: ended,
-            send=lambda: self.said.append("telemetry"),
+            rank_ended=lambda: self.said.append("telemetry"),
             news=self.said.append,
             write=lambda *_: None,
         )

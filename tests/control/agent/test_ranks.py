@@ -105,7 +105,7 @@ def test_a_rank_has_as_many_threads_as_cores_unless_the_job_says_how_many(bind, 
     step = RunStep(tasks, Checkpoints("/run/checkpoints"), RunRequest(1, **more))
     timeouts = RunTimeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
     plan = RunPlan("r", "slurm", "/job", "/job", "/run", (step,), timeouts, RunSampling(1.0))
-    environment = RankEnvironment(base_environment({}, tasks))
+    environment = RankEnvironment(lambda: base_environment({}, tasks))
     slots, nowhere = SlotAllocator(lambda: NodeSlots(cores, gpus)), Nowhere()
     commands = RankCommands(plan, nowhere, nowhere, environment, slots, lambda env, rank: env)
     world = AttemptWorld(1, ("n",), ("10.0.0.1",), 2, "n", 0, "10.0.0.1", 23456, 23457)

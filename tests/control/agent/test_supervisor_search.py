@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
-from cordee.control.agent.supervisor_search import SupervisorSearch
+import pytest
+
+from cordee.control.agent.supervisor_search import SupervisorSearch, pauses
 
 
 class Answers:
@@ -38,3 +41,17 @@ def test_an_agent_that_every_supervisor_sends_away_comes_ever_more_rarely_and_gi
 
 def test_an_agent_that_loses_a_supervisor_that_led_it_looks_for_the_next_at_once():
     assert connections(0.0, 1000, led=True) == 1000
+
+
+@pytest.mark.parametrize(("nodes", "at_first", "later"), [(500, 21, 11), (10_000, 21, 11), (2, 100, 90)])
+def test_the_more_agents_there_are_the_more_rarely_each_looks(nodes, at_first, later):
+    for node in range(100):
+        minutes: Counter[int] = Counter()
+        now = 0.0
+        for pause_s in pauses(f"n{node}", nodes):
+            now += pause_s
+            if now > 600.0:
+                break
+            minutes[int(now // 60)] += 1
+        assert minutes[0] <= at_first
+        assert max(minutes[minute] for minute in range(1, 10)) <= later

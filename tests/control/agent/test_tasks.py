@@ -217,6 +217,19 @@ def test_the_end_of_a_task_leaves_those_alone_whose_name_begins_alike():
     assert left is None or left.state == "Z"
 
 
+def test_what_must_be_gone_before_the_next_attempt_are_ranks_and_tasks_of_a_pool_and_nothing_else():
+    async def look(runner, seen):
+        deadline = time.monotonic() + 30
+        while len(found := processes.of_ranks(OWNER)) < 4 and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        names = {processes.marker_of(process.pid) for process in found}
+        assert names == {f"{OWNER}/rank-1-0", f"{OWNER}/task-1-7-1"}
+        runner.stop("all", 0.0)
+
+    script = "sleep 60 & wait"
+    run(*(shell(name, script, group="all") for name in ("rank-1-0", "task-1-7-1", "check-1")), during=look)
+
+
 def test_a_task_on_a_terminal_has_its_size_and_takes_keys():
     async def type_keys(runner: TaskRunner, seen: Seen) -> None:
         while b"ready" not in seen.output.get(("t", STDOUT), b""):

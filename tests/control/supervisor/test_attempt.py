@@ -20,6 +20,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     BeginAttempt,
     Closed,
     ContainerGone,
+    NodeSuspected,
     NoSuccessor,
     OrderEach,
     Ordered,
@@ -364,6 +365,14 @@ def test_a_stop_waits_for_all_ranks(led):
     assert led.attempt.due == pytest.approx(10.2)
     led.ends(3, code=None, signal="SIGTERM", reason="stopped")
     assert led.at(10.2) == [AttemptStopped([])]
+
+
+def test_another_node_is_to_take_the_place_of_one_whose_rank_the_kernel_holds(led):
+    stopping(led)
+    (exited,) = led.news(ended(3, 0, None, "SIGTERM", "stopped"))
+    assert exited.event == "rank_exited"
+    _, suspected = led.news(ended(3, 1, None, None, "stuck"))
+    assert suspected == NodeSuspected("a", "a rank cannot be killed there: the kernel holds it")
 
 
 def test_nodes_that_have_the_order_and_whose_ranks_do_not_end_are_overdue(led):

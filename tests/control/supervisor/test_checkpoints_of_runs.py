@@ -176,7 +176,7 @@ def test_the_second_run_of_a_script_with_a_checkpointer_trains_all_its_steps(job
     ids = []
     for _ in range(2):
         run = start(folder)
-        assert run.wait_end(120).state == "finished"
+        assert run.wait_end().state == "finished"
         assert b"from 0\n" in run.output(0)
         ids.append(run.folder.id)
     manifests = [json.loads(path.read_text()) for path in sorted((folder / "checkpoints").glob("*/cordee.json"))]
@@ -203,7 +203,7 @@ def test_a_resumed_run_goes_on_from_its_own_whatever_others_saved_meanwhile(job,
 
 def test_a_flipped_bit_is_a_finding_of_the_run_and_the_checkpoint_before_is_restored(job, start):
     run = start(job(SAVER + FLIPPED, run="python train.py"))
-    state = run.wait_end(120)
+    state = run.wait_end()
     assert (state.state, state.restarts) == ("finished", 1)
     begun = [line for line in run.output(0).splitlines() if line.startswith(b"from ")]
     assert begun == [b"from 0", b"from 10"]

@@ -16,6 +16,7 @@ from cordee.faces.report.run_document import run_document
 from cordee.job.submit import plan_of
 from cordee.runs.journal import client_journal
 from cordee.systems.data.account import account_of
+from cordee.systems.data.last_use import last_use
 from cordee.systems.data.node.read.tokens.index import write_token_index
 
 LENGTH, SAMPLES, BATCH = 8, 250, 12
@@ -121,7 +122,7 @@ def test_every_sample_is_trained_on_once_whatever_is_killed_and_with_however_man
         run.wait(lambda state, before=attempt: state.ended or state.attempt > before, 90)
     trains(run, run.state.attempt, reading)
     (reading / "enough").touch()
-    state = run.wait_end(120)
+    state = run.wait_end()
     assert state.state == "finished", state.text
 
     samples = truth(reading, run)
@@ -134,3 +135,6 @@ def test_every_sample_is_trained_on_once_whatever_is_killed_and_with_however_man
     assert f"data        corpus: {account.text()}" in describe(run.folder, state)
     assert run_document(run.folder, state)["data"][0]["verdict"] == "once"
     assert plan_of(run.folder)["steps"][0]["request"]["ranks_per_node"] == 2
+    used = last_use(run.folder.root.parent, str(reading / "corpus"))
+    assert (used.run, used.epochs) == (run.folder.id, pytest.approx(len(samples) / SAMPLES))
+    assert last_use(run.folder.root.parent, "/elsewhere") is None

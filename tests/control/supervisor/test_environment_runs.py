@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -95,7 +97,7 @@ def test_what_dies_is_started_again_inside_from_the_newest_checkpoint(inside, st
     assert lost == ["its container ended: ended by SIGKILL"]
     second = holders(run, "local-0")
     run.kill("agent local-0")
-    run.wait_training(attempt=4, seconds=60)
+    run.wait_training(attempt=4)
     assert not set(second) & set(holders(run, "local-0"))
     cancel(run.folder, now=False, wait_s=60)
     state = run.wait_end()
@@ -154,3 +156,53 @@ def test_with_podman_it_is_the_same(inside, start, tmp_path, monkeypatch):
     line = f'TOLD NAME="busybox" {tmp_path}/job - edf - setup -'
     assert told(run) == [line, line]
     assert mounts_left(run) == []
+
+
+def test_startup_runs_once_for_eight_ranks_and_ssh_gets_a_shell_beside_them(inside, start, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        _startup_and_ssh(inside, start, tmp_path, taken.getsockname()[1])
+
+
+def _startup_and_ssh(inside, start, tmp_path, taken: int) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    commands = [f"echo begun >> {tmp_path}/job/begun", "export D=left-$B PATH=/opt/left:$PATH"]
+    edf = f'B = "edf"\n[startup]\ncommands = {commands}\n[annotations.com.hooks.ssh]\nenabled = true\n'
+    edf += f'authorize_ssh_key = "{key}.pub"\nport = {taken}\n'
+    run = start(inside("python train.py 9000 0.03", "[need]\nranks_per_node = 8\n", edf))
+    run.wait_training()
+    assert (tmp_path / "job/begun").read_text() == "begun\n"
+    connect = [
+        sys.executable,
+        "-m",
+        "cordee.faces.cli",
+        "env",
+        "connect",
+        run.folder.id,
+        "--identity",
+        str(key),
+        "--json",
+    ]
+    told = subprocess.run([*connect, "--runs", str(tmp_path / "runs")], capture_output=True, text=True, check=True)
+    assert json.loads(told.stdout)["nodes"][0]["port"] > taken
+    words = [*json.loads(told.stdout)["ssh"], "head -1 /etc/os-release; echo $D ${PATH%%:*}; exit 7"]
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert (done.returncode, done.stdout) == (7, 'NAME="busybox"\nleft-edf /opt/left\n'), done.stderr
+    cancel(run.folder, now=True, wait_s=30)
+    state = run.wait_end()
+    environment = next(each for each in state.nodes[0].results if each["check"] == "environment")
+    assert environment["evidence"].startswith("start-up: 2 commands in 0.")
+    assert "left-edf" in next(line for line in run.output(0).decode().splitlines() if line.startswith("TOLD"))
+    assert mounts_left(run) == []
+    refused = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert refused.returncode == 255
+
+
+def test_a_startup_command_that_fails_ends_the_run_in_its_words(inside, start):
+    run = start(inside("python train.py 5 0", edf='[startup]\ncommands = ["true", "exit 9"]\n'))
+    state = run.wait_end()
+    assert state.state == "failed"
+    evidence = next(each for each in state.nodes[0].results if each["check"] == "environment")["evidence"]
+    assert "start-up command 2 of 2 ended with exit code 9: exit 9" in evidence

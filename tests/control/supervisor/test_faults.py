@@ -63,6 +63,21 @@ def test_keeper_and_supervisor_killed_at_once_come_back(job, start):
     assert (state.state, state.restarts) == ("finished", 1)
 
 
+def test_a_supervisor_killed_as_the_end_is_written_leaves_a_run_that_whoever_reads_it_completes(job, start):
+    run = start(job(toml=TWO), reported=True)
+    pid = run.wait_training() and run.pid("supervisor")
+    run.wait(lambda state: state.ended)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    assert run.wait_end().state == "finished"
+    for command in ("show", "report"):
+        done = subprocess.run([sys.executable, "-m", "cordee.faces.cli", command, str(run.folder.root)], check=False)
+        assert done.returncode == 0
+    assert (run.folder.root / "report" / "report.json").is_file()
+    assert run.events("ended")[1:] == []
+    assert run.processes() == []
+
+
 def test_a_hung_agent_is_replaced(job, start, gate):
     run = start(job(toml=TWO, run=gated(gate)), timeouts__lost=5.0)
     run.wait_training()
@@ -238,7 +253,7 @@ def test_two_agents_of_one_node_do_not_fight(job, start, gate):
     run = start(job(run=gated(gate)))
     run.wait_training()
     command = [sys.executable, "-s", "-m", "cordee.control.agent.agent", "--folder", str(run.folder.root)]
-    done = subprocess.run([*command, "--node", "local-0", "--incarnation", "1"], check=False, timeout=120)
+    done = subprocess.run([*command, "--node", "local-0", "--incarnation", "1"], check=False, timeout=300)
     assert done.returncode == 0
     gate.touch()
     assert run.wait_end().state == "finished"

@@ -77,6 +77,16 @@ def test_the_same_failure_twice_is_a_crash_loop_and_not_repeated(job, start):
     assert run.events("crash_loop")[0]["rank"] == 0
 
 
+def test_a_checkpoint_that_is_written_again_is_no_progress(job, start):
+    script = (
+        "import os, pathlib, sys\nfolder = pathlib.Path('checkpoints')\nfolder.mkdir(exist_ok=True)\n"
+        "(folder / 'step-7').write_text(os.environ['CORDEE_ATTEMPT'])\nraise ValueError('it always fails')"
+    )
+    toml = '[checkpoint]\npath = "checkpoints"\npattern = "step-*"\nresume = "--resume {checkpoint}"'
+    state = start(job(script, toml, run="python train.py"), restart__retries=50).wait_end()
+    assert (state.reason, state.restarts) == ("crash_loop", 1)
+
+
 def test_a_command_that_vanishes_before_it_starts_says_so(job, start, tmp_path):
     folder = job()
     tool = folder / "tool"

@@ -76,7 +76,7 @@ OTEL_RESOURCE_ATTRIBUTES = "team=me"
     for name, text in (("__init__", ""), ("sdk/__init__", ""), ("sdk/wandb_run", LIBRARY)):
         (folder / "wandb" / f"{name}.py").write_text(text)
     run = start(folder, sampling__interval=0.5)
-    assert run.wait_end(120).state == "finished"
+    assert run.wait_end().state == "finished"
     read = cordee.open_run(run.folder.root)
     events = read.events()
     assert set(events) == {"loss", "shared", "reads_per_second", 'queue{a="b"}', "heat"}

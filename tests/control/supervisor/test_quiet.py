@@ -13,20 +13,14 @@ from pathlib import Path
 import pytest
 
 from cordee.backends.local.node.allocation import LocalAllocation
-from cordee.backends.slurm import job_states
-from cordee.backends.slurm.node import rescue
 from cordee.control.supervisor import closing_findings as remarks
-from cordee.control.supervisor import run_end
 from cordee.control.supervisor.ownership import Ownership
-from cordee.control.supervisor.telemetry import news
 from cordee.control.supervisor.timing import ticker
 from cordee.control.supervisor.timing.paces import LOCAL, SHARED, Paces
 from cordee.control.supervisor.timing.progress import ProgressPace
 from cordee.control.wakeup import Wakeup
-from cordee.faces.web.runs import library as shelf
 from cordee.faces.web.runs import stamps
-from cordee.runs import budget, logtail, lookout
-from cordee.runs import waiting_clients as waiting_file
+from cordee.runs import lookout
 from cordee.runs.checkpoint import BEAT_S
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter
@@ -111,13 +105,33 @@ def test_a_supervisor_on_a_shared_file_system_asks_at_most_one_operation_a_secon
     for step in range(4):
         saves(checkpoints, folder.id, step, ranks)
         until = asking.clock + 1800.0
-        with counted() as operations:
+        with counted(tmp_path) as operations:
             while asking.clock < until:
                 asking.tick()
         rates.append(operations.total() / 1800.0)
         assert asking.seen.step == step
     assert rates[0] <= 1.0  # progress is written often at first
     assert rates[3] <= 0.9
+
+
+def test_a_supervisor_asks_most_at_first_and_little_for_a_checkpoint(folder, tmp_path):
+    asking, looks = Asking(folder, tmp_path / "checkpoints"), []
+    saves(tmp_path / "checkpoints", folder.id, 0, 4)
+    for second in range(80):
+        if second == 60:
+            saves(tmp_path / "checkpoints", folder.id, 1, 4)
+        with counted(tmp_path) as operations:
+            for _ in range(5):
+                asking.tick()
+        looks.append(operations.total())
+    assert sum(looks[:10]) <= 60
+    assert max(sum(looks[at : at + 10]) for at in range(10, 71)) <= 25
+    for step in range(2, 5):
+        saves(tmp_path / "checkpoints", folder.id, step, 4)
+        for most in (8, 2):
+            with counted(tmp_path) as operations:
+                asking.checkpoints.glance()
+            assert operations.total() <= most
 
 
 class Follows:
@@ -169,7 +183,7 @@ def test_supervisor_and_those_who_wait_together_ask_at_most_two_operations_a_sec
     saves(checkpoints, folder.id, 0, 4)
     asked = []
     for until in (60.0, 1800.0):
-        with counted() as operations:
+        with counted(tmp_path) as operations:
             while asking.clock < until:
                 asking.tick()
                 written = asking.journal.sequence - asking.journal.pending
@@ -197,7 +211,7 @@ def test_however_many_wait_all_together_ask_at_most_two_operations_a_second_and_
 
     def on(until: float, *, ending: bool = False) -> int:
         asked = sum(one.asked for one in waiting)
-        with counted() as operations:
+        with counted(tmp_path) as operations:
             while asking.clock < until:
                 asking.tick()
                 step = int(asking.clock)
@@ -307,28 +321,3 @@ def test_the_nodes_are_given_back_in_time_however_long_sealing_takes(folder, mon
     assert time.monotonic() - began < 30.0
     pid = int((tmp_path / "began").read_text().split()[0])
     assert not os.path.exists(f"/proc/{pid}")
-
-
-def test_the_page_for_operators_has_the_numbers_that_hold():
-    page = (Path(__file__).parents[3] / "docs" / "footprint.md").read_text()
-    for text in (
-        "| supervisor: its looks* | at most 1 a second |",
-        f"`run`, `logs --follow`* | at most one in {1 / lookout.SHARED_PER_S:.0f} s each | {lookout.SHARED_BURST:.0f} at once |",
-        f"`watch`* | at most {lookout.WATCHED_PER_S:.0f} a second | {lookout.SHARED_BURST:.0f} at once |",
-        f"however many* | at most {budget.TOGETHER_PER_S:.0f} a second | {lookout.SHARED_BURST:.0f} at once, or "
-        f"{budget.LEAST_BURST:.0f} for each",
-        f"writes 16 bytes into every {waiting_file._TURN_S:.0f} s",
-        f"asks as if {waiting_file._MANY} waited: at most one operation in {waiting_file._MANY / budget.TOGETHER_PER_S:.0f} s*",
-        f"one line in {ticker._SHARED_PROGRESS_S:.0f} s at first",
-        f"however many people watch* | at most {lookout.WATCHED_PER_S:.0f} a second | {lookout.SHARED_BURST:.0f} at once |",
-        f"at most {shelf._SHARED_PER_S:.0f} a second for one server",
-        f"at most {lookout.LOCAL_PER_S:.0f} operations a second for a command that waits",
-        f"at most {logtail._MOST_OPEN} for each reader",
-        f"every {news._SELDOM_S:.0f} s at most where there are more than {news._MANY} nodes",
-        f"at most {run_end.GIVE_BACK_S:.0f} seconds*",
-        f"the supervisor finds the request within {SHARED['requests'].most_s:.0f} s",
-        f"sleeps for {lookout._LONGEST_PAUSE_S:.0f} s between its looks",
-        f"at most {job_states._PER_MINUTE} a minute",
-        f"at most {120 / rescue._LOOK_S:.0f} a minute; one of them has the job requeued",
-    ):
-        assert text in page

@@ -126,3 +126,13 @@ def test_an_owner_that_died_before_it_wrote_its_name_is_passed_over(tmp_path, mo
     monkeypatch.setattr("cordee.control.supervisor.ownership._UNWRITTEN_S", 0.05)
     (tmp_path / "epochs" / "4").mkdir(parents=True)
     assert Ownership(tmp_path / "epochs").claim() == 5
+
+
+def test_a_file_that_was_refused_is_not_loaded_again():
+    policy = RestartCounter(retries=9, backoff_s=0.0)
+    refused = "cordee.systems.scan.node.load.RefusedFile: /data/a.pt: it is not loaded: it looks up os.system"
+    decision = policy.decide(failed(message=refused), False)
+    assert (decision.restart, decision.reason) == (False, "refused_file")
+    assert "/data/a.pt" in decision.text
+    no_memory = "cordee.systems.scan.node.load.RefusedFile: /data/a.pt: it has 9 GB, and the copy does not fit"
+    assert policy.decide(failed(message=no_memory), False).restart

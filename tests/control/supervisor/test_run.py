@@ -66,9 +66,9 @@ NEWEST = Checkpoint("/c/step-5", "step-5", 5, 1)
 class Led:
     """A run on two of the nodes a, b and c; what is decided for nodes is done to them."""
 
-    def __init__(self, chains=False, attempts=0):
+    def __init__(self, chains=False, attempts=0, step=STEP):
         self.nodes = Nodes(["a", "b", "c"], epoch=2, segment=1, lost_s=20.0)
-        self.run = RunLead(STEP, TIMEOUTS, self.nodes.by_name, 2, attempts, chains, "/run/control/agent*.log")
+        self.run = RunLead(step, TIMEOUTS, self.nodes.by_name, 2, attempts, chains, "/run/control/agent*.log")
         self.now = 0.0
         self.sent = []
 
@@ -256,6 +256,20 @@ def test_a_failure_is_followed_by_another_attempt_on_the_same_nodes_and_twice_th
     commands = led.does(TrainingEnded(None))
     assert written(commands) == ["attempt_ended", "crash_loop"]
     assert over(commands).reason == "crash_loop"
+
+
+def test_what_failed_long_ago_does_not_count_against_ranks_that_ran_on_for_as_long_as_is_forgotten():
+    led = Led(step=STEP._replace(restart=RunRestart(retries=1, backoff_s=4.0, forget_s=300.0)))
+    for month in range(6):
+        led.trains()
+        led.now += 30 * 86400.0
+        led.fails()
+        assert "restart_scheduled" in written(led.does(TrainingEnded(None))), f"after {month + 1} months"
+        led.does(Concluded(None))
+    led.trains()
+    led.now += 200.0
+    led.fails()
+    assert over(led.does(TrainingEnded(None))).reason == "crash_loop", "twice the same within that time"
 
 
 def test_losses_are_followed_by_growing_pauses_and_a_spare_takes_the_place(led):

@@ -45,7 +45,7 @@ class Finishing:
         journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch)
         intake = SimpleNamespace(flush=lambda: None, close=self._nothing, write_the_rest=self._all)
         agents = SimpleNamespace(tell=lambda node, message: isinstance(message, messages.Bye) and at_goodbye())
-        place = SimpleNamespace(chains=True, go_on=self._go_on, plan=SimpleNamespace(parent=""))
+        place = SimpleNamespace(chains=True, go_on=self._go_on, plan=SimpleNamespace(parent="", node_parts={}))
         checkpoints = SimpleNamespace(newest=lambda: None)
         parts = Parts(folder, place, journal, Lanes(), checkpoints, self.ownership, agents, {"n1": Saying()}, intake)
         notices = SimpleNamespace(tell=lambda: None)

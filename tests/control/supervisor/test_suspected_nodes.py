@@ -9,7 +9,7 @@ import pytest
 
 from cordee.testing.runs.real_run import LocalRun
 
-LONG = "python train.py 100 0.02"
+LONG = "python train.py 300 0.03"
 # Suspects the first node as soon as there is a checkpoint; once a rank is killed, all are started again.
 SUSPECTING = """
 from cordee.control.supervisor.decisions.vocabulary import NodeSuspected

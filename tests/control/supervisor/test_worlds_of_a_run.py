@@ -50,5 +50,5 @@ def test_one_rank_that_is_asked_for_by_number_is_a_world(job, start):
 def test_jax_finds_its_world_without_arguments_on_a_laptop_whatever_is_recorded(job, start):
     toml = "[need]\nranks_per_node = 2\n[metrics]\nadapters = []\n"
     folder = job(JAX, toml, run="python train.py")
-    assert start(folder).wait_end(120).state == "finished"
+    assert start(folder).wait_end().state == "finished"
     assert [(folder / f"jax-{rank}").read_text() for rank in range(2)] == ["2 3\n"] * 2

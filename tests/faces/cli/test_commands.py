@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from cordee.faces.cli import _ELSEWHERE
 from cordee.faces.cli.commands import COMMANDS
 
 from ...job.conftest import FakeSlurm
@@ -27,6 +28,12 @@ def test_an_unknown_command_names_the_nearest(cordee):
     done = cordee("chekc")
     assert done.returncode == 2
     assert "did you mean 'check'?" in done.stderr
+
+
+def test_words_of_other_tools_lead_to_ours(cordee):
+    assert {*_ELSEWHERE.values()} <= {*COMMANDS}
+    assert not {*_ELSEWHERE} & {*COMMANDS}
+    assert "did you mean 'runs'?" in cordee("squeue").stderr
 
 
 def test_an_unknown_option_is_a_usage_error_in_json_too(cordee):

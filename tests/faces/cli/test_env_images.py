@@ -107,7 +107,8 @@ def test_an_image_that_was_not_used_for_long_goes_when_asked(env, layout, tmp_pa
 def test_a_damaged_image_makes_the_code_1(env, layout, tmp_path):
     env.json("pull", "oci:layout")
     [image] = (tmp_path / "store/images").glob("*/root.squashfs")
-    image.write_bytes(image.read_bytes()[:-1] + b"x")
+    data = image.read_bytes()
+    image.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     assert "damaged" in env.json("images", "--verify", code=1)["images"][0]["damage"]
 
 

@@ -38,7 +38,7 @@ def cordee(tmp_path):
     def run(*words, **options):
         command = [sys.executable, "-m", "cordee.faces.cli", "env", "run", *map(str, words)]
         return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, **options
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, **options
         )
 
     return run

@@ -45,7 +45,7 @@ def test_watching_a_run_that_trains_asks_at_most_one_operation_a_second(tmp_path
     while clock.now < 1000.0 + 1200.0:
         turns += 1
         writer.tell(RunNews(1, 1, 1 + turns // 60, turns, {}))
-        with counted() as operations:
+        with counted(tmp_path) as operations:
             assert not view.read().ended
         if clock.now > 1000.0 + 300.0:
             asked += operations.total()

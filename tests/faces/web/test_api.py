@@ -194,6 +194,20 @@ def test_what_is_not_there_is_named_with_what_there_is(client: httpx.Client, of_
         assert error["text"]
 
 
+def test_a_browser_that_opens_what_is_not_there_is_shown_a_page(client: httpx.Client) -> None:
+    opened = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for path, status in (("/<b>nothing", 404), ("/api/runs/nothing", 404), ("/api/compare?points=x", 400)):
+        answer = client.get(path, headers=opened)
+        assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8"), path
+        assert answer.headers["vary"] == "Accept"
+        assert '<a href="/">' in answer.text
+        assert "<b>" not in answer.text
+    for asked in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
+        assert client.get("/nothing", headers=asked).json()["error"]["kind"] == "not_found"
+    other = client.get("/", headers={**opened, "Host": "elsewhere.example.org"})
+    assert (other.status_code, "<h1>" in other.text) == (403, True)
+
+
 def test_runs_are_compared_curve_by_curve_with_what_differs(runs: Path) -> None:
     first = write_run(runs, MadeRun(4, 20, name="first"), seal=False)
     second = write_run(runs, MadeRun(4, 20, name="second"), seal=False)
@@ -253,7 +267,7 @@ def test_names_with_markup_come_out_as_data(runs: Path) -> None:
 def test_looking_at_a_run_writes_nothing_into_its_folders(runs: Path) -> None:
     folder = write_run(runs, MadeRun(4, 20), seal=False)
     before = snapshot(runs)
-    with ServedRuns(runs) as server, httpx.Client(base_url=server.url, timeout=120.0) as client:
+    with ServedRuns(runs) as server, httpx.Client(base_url=server.url, timeout=300.0) as client:
         of_run = f"/api/runs/{folder.id}"
         for path in client.get("/openapi.json").json()["paths"]:
             if path.endswith("/live"):

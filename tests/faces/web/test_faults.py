@@ -133,7 +133,7 @@ def faulty(made_folder: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def asking(faulty: ServedRuns) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=faulty.url, timeout=120.0) as client:
+    with httpx.Client(base_url=faulty.url, timeout=300.0) as client:
         yield client
 
 
@@ -200,7 +200,7 @@ def test_a_run_that_arrives_while_it_is_looked_at_becomes_whole(made_folder: Run
     half = runs / made_folder.id
     half.mkdir()
     shutil.copytree(made_folder.journal, half / "journal")
-    with ServedRuns(runs) as server, httpx.Client(base_url=server.url, timeout=120.0) as client:
+    with ServedRuns(runs) as server, httpx.Client(base_url=server.url, timeout=300.0) as client:
         of_run = f"/api/runs/{made_folder.id}"
         assert "samples" in {missing["what"] for missing in client.get(of_run).json()["missing"]}
         assert client.get(f"{of_run}/groups").json() == {"groups": []}

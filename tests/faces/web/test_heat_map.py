@@ -21,8 +21,6 @@ from cordee.testing.recordings.recording import gpu_uuid
 from cordee.testing.servers.browsing import WatchedPage, chromium
 from cordee.testing.servers.serving import ServedRuns
 
-pytestmark = pytest.mark.timeout(600)
-
 GPUS, SECONDS = 10_752, 300
 MARKUP = "<img src=x onerror=alert(1)>"
 DEADLINE_S = 90

@@ -18,8 +18,6 @@ from playwright.sync_api import expect
 from cordee.testing.made.runs import MadeRun, write_run
 from cordee.testing.servers.browsing import WatchedPage, chromium
 
-pytestmark = pytest.mark.timeout(600)
-
 MARKUP = "<img src=x onerror=alert(3)>"
 ODD = f"{MARKUP}-20261121T204927Z-abcd"
 

@@ -54,7 +54,7 @@ def test_a_page_that_follows_a_run_of_many_nodes_asks_at_most_one_operation_a_se
     for turn in range(1200):
         writer.tell(news._replace(telemetry=turn))
         before = len(seen)
-        with counted() as operations:
+        with counted(tmp_path) as operations:
             seen.add(stamps.now())
         asked += operations.total() + 20 * (len(seen) - before)  # with what is read when there is something new
         clock.now += 0.5
@@ -69,7 +69,7 @@ def test_a_page_that_follows_a_run_without_news_looks_the_more_seldom_the_more_f
     looks, asked = 0, 0
     for _ in range(7200):
         clock.now += 0.5
-        with counted() as operations:
+        with counted(tmp_path) as operations:
             stamps.now()
         looks += operations["list"] >= 5
         asked += operations.total()
@@ -98,7 +98,7 @@ def test_a_list_of_many_runs_asks_a_bounded_number_of_operations(tmp_path, monke
     for _ in range(150):
         shelf.summaries()
         clock.now += 1.0
-    with counted() as operations:
+    with counted(tmp_path) as operations:
         for _ in range(100):
             shelf.summaries()
             clock.now += 1.0

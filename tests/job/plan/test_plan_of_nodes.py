@@ -56,7 +56,7 @@ def test_nodes_read_each_field_of_the_plan_with_the_value_that_was_written(docum
     step["checkpoint"].update(begin={"given": "existing", "checkpoints": {"/c/step-1": 5}}, ignore={"step-0": 4})
     step["environment"] = {"engine": "podman", "document": {"root": "/"}, "files": [], "option": "--edf=x"}
     step["vet"]["protocol"] = {"name": "p"}
-    document["backend_part"], document["parent"] = "spool:BACKEND", "/runs/above"
+    document.update(backend_part="spool:BACKEND", parent="/runs/above", logs_keep_bytes=1 << 28)
     del document["schema"]
     whole = json.loads(json.dumps(model.Plan(**document).document()))
 

@@ -51,7 +51,7 @@ def training():
 
 
 def writer_of(saver):
-    return saver._background._process.pid
+    return saver._background._writer.process.pid
 
 
 def filled(model, value):
@@ -267,6 +267,21 @@ def test_the_rate_follows_the_next_save_and_goes_down_where_steps_are_slower():
     assert WriteRate(1, None, "off", 0.0).per_s == float("inf")
     assert WriteRate(1 << 20, 3600.0, "auto", 0.0).per_s == 64 << 20
     assert WriteRate(1 << 40, 1.0, 5e6, 0.0).per_s == 5e6
+    assert [rate.is_late(0, second) for second in (1.0, 15.0, 17.0, 99.0)] == [False, False, True, True]
+
+
+def test_what_has_time_is_written_by_a_thread_that_comes_last(tmp_path, training):
+    saver = training(tmp_path, pace=SLOWLY)[2]
+    saver.save(1)
+    tasks = f"/proc/{writer_of(saver)}/task"
+
+    def niceness():
+        threads = [os.path.join(tasks, name, "stat") for name in os.listdir(tasks)]
+        return sorted(os.getpriority(os.PRIO_PROCESS, int(name.split("/")[-2])) for name in threads)
+
+    wait_until(lambda: 19 in niceness(), 30)  # which the thread says of itself
+    assert niceness() == [os.getpriority(os.PRIO_PROCESS, 0), 19]
+    saver.wait()
 
 
 def test_step_times_leave_out_what_was_no_step(monkeypatch):

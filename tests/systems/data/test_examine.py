@@ -14,6 +14,7 @@ from cordee.job.plan.model import DataSet
 from cordee.job.plan.render import render_plan
 from cordee.systems.data import examine as examine_data
 from cordee.systems.data.examine import shown_of
+from cordee.systems.data.last_use import DataUse
 from cordee.systems.data.listing import look
 from cordee.systems.data.node.shards.index import Shard, write_index
 from cordee.systems.environments.examine import with_shown
@@ -87,7 +88,7 @@ def test_staging_is_planned_and_said(make: Make, tmp_path: Path, to: str, where:
     assert (found.severity, found.line) == ("info", 5)
     assert f"corpus (2.05 kB) is brought to {where}" in found.text
     assert plan.step.data[0].stage is not None
-    assert {"stager", "companion/data"} <= set(plan.node_parts)
+    assert {"stager/data", "companion/data"} <= set(plan.node_parts)
 
 
 def test_without_to_and_where_it_is_the_nodes_own_nothing_is_staged(make: Make, tmp_path: Path) -> None:
@@ -107,6 +108,48 @@ def test_what_does_not_fit_into_the_jobs_memory_is_refused(make: Make, tmp_path:
     assert (found.severity, found.given, found.allowed) == ("error", "need.memory 4 GB", "at least 6 GB")
 
 
+@pytest.mark.parametrize("to", ["auto", "shared", "node"])
+def test_only_what_is_brought_to_nodes_is_prepared(make: Make, tmp_path: Path, to: str) -> None:
+    _packed(tmp_path / "job/corpus")
+    text = HEAD + f'[data.corpus]\nfrom = "corpus"\nto = "{to}"\nprepare = "python x.py --n 2"\n'
+    _, plan, findings = make(text)
+    if to == "node":
+        assert plan.step.data[0].stage.prepare == ("python", "x.py", "--n", "2")
+        return
+    found = _of(findings, "bad-value")
+    assert (found.severity, found.line, found.given, found.allowed) == ("error", 6, to, ["memory", "node"])
+
+
+@pytest.mark.parametrize(
+    ("to", "files", "script", "why"),
+    [
+        ("node", 3, "", None),
+        ("shared", 3, "", "it is read in place"),
+        ("memory", 1, "", "it has 1 files, and there are 2 nodes"),
+        ("node", 3, "import cordee\ncordee.dataset('corpus')\n", "whose order goes over all samples"),
+        ("node", 0, "", "it is of the kind packed"),
+    ],
+)
+def test_only_files_that_stand_for_themselves_are_parted(
+    make: Make, tmp_path: Path, to: str, files: int, script: str, why: str | None
+) -> None:
+    folder = tmp_path / "job/corpus"
+    for number in range(files):
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.parquet").write_bytes(b"x" * 9)
+    if not files:
+        _packed(folder)
+    (tmp_path / "job/train.py").write_text(script)
+    text = HEAD + f'[need]\nnodes = 2\n[data.corpus]\nfrom = "corpus"\nto = "{to}"\npart = "node"\n'
+    _, plan, findings = make(text)
+    if why is None:
+        assert plan.step.data[0].stage.part
+        return
+    found = _of(findings, "bad-value")
+    assert (found.severity, found.line, found.given, found.allowed) == ("error", 8, "node", "all")
+    assert why in found.text
+
+
 def test_auto_says_what_each_node_will_decide(site: Make, tmp_path: Path) -> None:
     place = _packed(tmp_path / "store/corpus")
     profile = f'{SLURM}[storage.store]\npath = "{tmp_path}/store"\n'
@@ -114,6 +157,21 @@ def test_auto_says_what_each_node_will_decide(site: Make, tmp_path: Path) -> Non
     _, plan, findings = site("nodes = 1", profile, f'[data.corpus]\nfrom = "{place}"\nto = "auto"\n')
     assert "the memory of each node where it fits" in _of(findings, "data-staged").text
     assert plan.step.data[0].stage.tiers == ("/nvme",)
+
+
+@pytest.mark.parametrize(("epochs", "staged"), [(0.25, False), (3.0, True), (None, True)])
+def test_auto_goes_by_how_much_the_last_run_read(
+    site: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: float | None, staged: bool
+) -> None:
+    place = _packed(tmp_path / "store/corpus")
+    used = None if epochs is None else DataUse("a-20261101T000000Z-abcd", epochs)
+    monkeypatch.setattr(examine_data, "last_use", lambda runs, where: used if where == str(place) else None)
+    profile = f'{SLURM}[storage.store]\npath = "{tmp_path}/store"\n'
+    for to in ("auto", "memory"):
+        _, plan, findings = site("nodes = 1", profile, f'[data.corpus]\nfrom = "{place}"\nto = "{to}"\n')
+        assert (plan.step.data[0].stage is not None) == (staged or to == "memory")
+        if not staged and to == "auto":
+            assert "the last run, a-20261101T000000Z-abcd, trained on 25 % of it" in _of(findings, "data-in-place").text
 
 
 def test_two_names_of_one_variable_are_refused(make: Make) -> None:

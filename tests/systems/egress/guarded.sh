@@ -2,7 +2,7 @@
 python=$1 guard=$2 folder=$3
 mount=/sys/fs/cgroup; test -d $mount/unified && mount=$mount/unified
 group=$mount/cordee-test-$$
-trap 'kill -9 $(cat $group/cgroup.procs) $(jobs -p) 2>/dev/null; sleep 0.5; rmdir $group' EXIT
+trap 'kill -9 $(cat $group/cgroup.procs) $(jobs -p) $(pgrep -P $(jobs -p | paste -sd,) 2>/dev/null) 2>/dev/null; sleep 0.5; rmdir $group' EXIT
 set -e
 mkdir $group
 unshare -n sleep 50 & far=$!
@@ -40,4 +40,12 @@ before=$(sent); sleep 0.4; echo node-sent $(($(sent) - before))
 $python $guard restore node >/dev/null
 $python $guard restore t7 || true
 $python $guard uncount t7
+send='exec 3<>/dev/tcp/198.51.100.2/21007; while :; do head -c 65536 /dev/zero >&3; sleep 0.02; done'
+bash -c 'exec -a "slurmstepd: [88.batch]" bash -c "setpriv --reuid=65534 --clear-groups bash -c \"\$0\"; true" "$0"' "$send" 2>/dev/null &
+sleep 0.6
+before=$(sent); sleep 0.4; echo user-sent $(($(sent) - before))
+echo user-revoked $($python $guard revoke 88)
+before=$(sent); sleep 0.6; echo user-revoked-sent $(($(sent) - before))
+$python $guard restore 88 >/dev/null
+$python $guard revoke 89 || true
 echo after $($python $guard list)

@@ -139,6 +139,34 @@ def test_the_sites_counters_go_before_sampling_and_what_they_told_is_kept_when_t
     egress.close()
 
 
+def test_what_was_sent_since_the_last_look_is_told_when_a_rank_ends(tmp_path):
+    file = tmp_path / "0.json"
+    file.write_text(json.dumps({"at": unix_s(), "destinations": {}}))
+    part = {"listed": {}, "counters": str(tmp_path / "{job}.json"), "every_s": 0.1}
+    egress = NodeEgress(part, "no-run/no-node/", alone=False)
+    egress.look()
+    file.write_text(json.dumps({"at": unix_s(), "destinations": {"203.0.113.7": [5_000_000, 70]}}))
+    assert egress.last_news()["203.0.113.7"]["sent_bytes"] == 5_000_000
+    assert egress.last_news() == {}  # of ranks that end together the first tells all
+    assert "203.0.113.7" not in egress.look().news
+    file.unlink()
+    time.sleep(0.06)
+    assert egress.last_news() == {}
+    egress.close()
+
+
+def test_an_address_that_may_be_a_listed_host_is_told_once_that_was_asked(tmp_path):
+    document = {"at": unix_s(), "destinations": {"203.0.113.7": [5_000_000, 70]}}
+    (tmp_path / "0.json").write_text(json.dumps({**document, "destinations": {}}))
+    part = {"listed": {"listed": {"hub.invalid": ""}}, "counters": str(tmp_path / "{job}.json"), "every_s": 0.1}
+    egress = NodeEgress(part, "no-run/no-node/", alone=False)
+    egress.look()
+    (tmp_path / "0.json").write_text(json.dumps(document))
+    assert "203.0.113.7" not in egress.last_news()
+    assert "203.0.113.7" in egress.look().news
+    egress.close()
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", '{"at": 1}', '{"at": "x", "destinations": {"a": [1, 2]}}', '{"at": 1e12, "destinations": {"a": 3}}'],

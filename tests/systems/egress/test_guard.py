@@ -33,6 +33,43 @@ def test_a_job_is_counted_cut_off_and_let_go():
     assert int(told["node-sent"]) == 0
     assert json.loads(told["after"]) == {"counted": [], "revoked": {}}
     assert "nothing is revoked for t7" in done.stderr
+    assert int(told["user-sent"]) > 100_000
+    assert "all that user 65534 does on this node" in told["user-revoked"]
+    assert int(told["user-revoked-sent"]) == 0
+    assert "no process of Slurm's job 89 runs here" in done.stderr
+
+
+def processes(folder, told):
+    """Make a folder as /proc, of (pid, parent, user, command, control group)."""
+    for pid, parent, user, command, group in told:
+        (folder / str(pid)).mkdir(parents=True)
+        (folder / str(pid) / "cmdline").write_bytes(command.encode() + b"\0")
+        (folder / str(pid) / "status").write_text(f"Name:\tx\nPPid:\t{parent}\nUid:\t{user}\t{user}\t{user}\t{user}\n")
+        (folder / str(pid) / "cgroup").write_text(f"4:memory:/slurm\n0::{group}\n")
+    return str(folder)
+
+
+def test_the_processes_of_slurm_tell_which_groups_and_users_a_job_has(tmp_path):
+    scope = "/system.slice/slurmstepd.scope"
+    proc = processes(
+        tmp_path,
+        [
+            (10, 1, 0, "slurmstepd: [7.batch]", f"{scope}/job_7/step_batch/slurm"),
+            (11, 10, 1000, "bash", f"{scope}/job_7/step_batch/user/task_0"),
+            (12, 11, 1000, "python", f"{scope}/job_7/step_batch/user/task_0"),
+            (20, 1, 0, "slurmstepd: [77.0]", "/"),
+            (21, 20, 1001, "python", "/"),
+            (30, 1, 1002, "slurmstepd: [77.0]", "/"),  # a user's own, which only says so
+            (31, 30, 1002, "python", "/job_77"),
+            (40, 1, 0, "slurmstepd: [8.0]", "/"),
+            (41, 40, 0, "python", "/"),
+        ],
+    )
+    assert guard.slurm_job("7", proc) == ({f"{scope}/job_7"}, {1000})
+    assert guard.slurm_job("77", proc) == (set(), {1001})
+    for job, said in (("8", "is root's"), ("9", "no process")):
+        with pytest.raises(guard.GuardError, match=said):
+            guard.slurm_job(job, proc)
 
 
 @pytest.fixture
@@ -56,7 +93,7 @@ def test_what_is_no_control_group_is_refused(tree, given):
         guard.matched(given, tree)
 
 
-@pytest.mark.parametrize("words", [["revoke"], ["count", "a;b", "/x"], ["revoke", "7"], ["nothing"]])
+@pytest.mark.parametrize("words", [["revoke"], ["count", "a;b", "/x"], ["nothing"]])
 def test_wrong_words_end_with_2(words):
     with pytest.raises(SystemExit) as ended:
         guard.main(words)

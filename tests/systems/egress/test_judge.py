@@ -31,13 +31,14 @@ class Run:
         )
         self.judge = EgressJudge(run)
 
-    def tell(self, node: str, address: str, sent: int, kind: str = "rest") -> None:
+    def tell(self, node: str, address: str, sent: int, kind: str = "rest", *, at_once: bool = True) -> None:
         traffic = DestinationTraffic()
         traffic.sent = sent
         body = encode_facts(node, "egress", 0.0, {address: told_of(traffic, kind, "")}, {})
         named: Any = SimpleNamespace(name=node)
         self.judge.telemetry(named, None, body)  # type: ignore[arg-type]
-        self.judge.second(1.0)
+        if at_once:
+            self.judge.second(1.0)
 
 
 @pytest.mark.parametrize(("action", "ended"), [("report", 0), ("stop", 1)])
@@ -62,6 +63,17 @@ def test_it_is_told_again_at_ten_times_as_much():
     for sent in (1100, 5000, 11_000, 20_000):
         run.tell("n1", "203.0.113.1", sent)
     assert [finding["evidence"]["sent_bytes"] for finding in run.findings] == [1100, 11_000]
+
+
+def test_what_ranks_sent_in_their_last_second_is_told_and_stops_nothing():
+    run = Run("stop")
+    run.tell("n1", "203.0.113.1", 900, at_once=False)
+    run.judge.close()
+    assert run.findings == []
+    run.tell("n1", "203.0.113.1", 2000, at_once=False)
+    run.judge.close()
+    assert [finding["evidence"]["sent_bytes"] for finding in run.findings] == [2000]
+    assert run.happened == []
 
 
 def test_what_is_listed_does_not_count():

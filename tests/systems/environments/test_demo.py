@@ -86,6 +86,7 @@ def runnable() -> list[str]:
 
 
 @pytest.mark.campaign
+@pytest.mark.timeout(3600)
 def test_the_demo_trains_alike_in_every_engine_that_runs_here(folder, outside):
     engines = runnable()
     assert "namespace" in engines
@@ -95,10 +96,11 @@ def test_the_demo_trains_alike_in_every_engine_that_runs_here(folder, outside):
 
 
 @pytest.mark.campaign
+@pytest.mark.timeout(3600)
 def test_a_run_in_the_image_ends_with_the_weights_of_the_script_alone(folder, outside, tmp_path):
-    more = {"need__nodes": 1, "environment": "env.toml", "vet__max_load": 1000.0}
+    more = {"need__nodes": 1, "environment": "env.toml", "vet__max_load": 1000.0, "vet__deadline": "30min"}
     with LocalRun(folder, tmp_path / "runs", run=TRAIN, **more) as run:
-        state = run.wait_end(120)
+        state = run.wait_end()
         assert state.state == "finished", state.text
         assert result(run.output(0).decode()) == outside
 

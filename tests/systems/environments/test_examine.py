@@ -111,20 +111,6 @@ def test_what_is_wrong_with_an_edf_is_a_finding_with_its_line(make: Make, tmp_pa
     assert plan.step.environment is None
 
 
-@pytest.mark.parametrize("table", ["build", "startup", "stack"])
-def test_a_table_that_nothing_acts_on_yet_is_refused_by_name(make: Make, tmp_path: Path, table: str) -> None:
-    write_edf(tmp_path / "job/env.toml", f'[{table}]\ncommands = ["x"]\n')
-    _, plan, findings = make(HEAD + 'environment = "env.toml"\n')
-    found = only(findings, "table-not-supported")
-    assert (found.severity, found.file, found.line, found.given) == (
-        "error",
-        f"{tmp_path}/job/env.toml",
-        1,
-        f"[{table}]",
-    )
-    assert plan.step.environment is None
-
-
 def test_a_store_that_is_a_relative_path_is_a_finding_at_the_job(make: Make, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("EDF_IMAGESTORE", "images")
     write_edf(tmp_path / "job/env.toml", "")

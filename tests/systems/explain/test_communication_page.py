@@ -17,8 +17,6 @@ from cordee.testing.made.runs import MadeRun, write_run
 from cordee.testing.servers.browsing import WatchedPage, chromium
 from cordee.testing.servers.serving import ServedRuns
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> dict[str, RunFolder]:

@@ -74,6 +74,23 @@ def test_half_of_the_ranks_are_not_blamed(made):
     assert finding.evidence["suspects"] == [0, 1, 2, 3, 4]
 
 
+def test_where_all_ranks_stand_by_themselves_it_is_said_how(made):
+    for rank in range(8):
+        made.rank(rank, stack(OWN), groups=[], wchan="wait_for_partner", open=f"FIFO /tmp/answers-{rank}")
+    finding = one(made)
+    assert (finding.rule, finding.evidence["ranks"]) == ("hang-unknown", [])
+    assert "8 of 8 ranks stand by themselves" in finding.text
+    assert "rank 0 at /home/me/train.py:55 (evaluate): it waits for FIFO /tmp/answers-0" in finding.text
+
+
+def test_where_all_ranks_stand_alike_outside_of_calls_it_is_said_at_which_line(made):
+    for rank in range(8):
+        made.rank(rank, stack(OWN), enqueued=16, completed=16, wchan="hrtimer_nanosleep")
+    finding = one(made)
+    assert (finding.rule, finding.evidence["ranks"]) == ("hang-unknown", [])
+    assert finding.text.endswith("tells the ranks apart; 8 ranks at /home/me/train.py:55 (evaluate)")
+
+
 def test_a_call_that_all_have_made_is_nobody_s_fault(made):
     finding = one(made)
     assert (finding.rule, finding.evidence["ranks"]) == ("hang-unknown", [])

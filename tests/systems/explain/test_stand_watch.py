@@ -172,6 +172,31 @@ def test_an_order_is_done_once_in_a_session_and_again_in_another(tmp_path: Path,
     watching(tmp_path, node_zip, during)
 
 
+DEEP = """
+import torch, threading, time
+def deep(left):
+    deep(left - 1) if left else time.sleep(600)
+for _ in range(90):
+    threading.Thread(target=deep, args=(90,), daemon=True).start()
+time.sleep(600)
+"""
+
+
+def test_what_a_rank_writes_when_it_is_asked_for_its_stacks_is_no_activity(tmp_path: Path, node_zip: Path):
+    async def during(ranks: WatchedRanks) -> None:
+        with a_torch(tmp_path) as packages:
+            ranks.start(0, "-c", DEEP, packages=packages)
+        ranks.steps = {0: 1}
+        await ranks.until(lambda: ranks.stands() and ranks.stands()[0].idle_s > 3)
+        before = ranks.stands()[0].idle_s
+        stacks = (await ranks.gather())["rank-0.stacks"]
+        assert len(stacks) > 100_000
+        await ranks.until(lambda: ranks.stands()[0].stands_s > before + 3)
+        assert ranks.stands()[0].idle_s > before
+
+    watching(tmp_path, node_zip, during)
+
+
 def test_an_order_about_another_attempt_is_answered_at_once(tmp_path: Path, node_zip: Path):
     async def during(ranks: WatchedRanks) -> None:
         from cordee.wire.messages import Gather

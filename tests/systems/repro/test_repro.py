@@ -11,8 +11,6 @@ from cordee.job.submit.prepare import prepare
 from cordee.systems.sizes.agreement import agreement
 from cordee.testing.runs.real_run import LocalRun
 
-pytest.importorskip("torch")
-
 SCRIPT = """
 import random
 import cordee
@@ -88,7 +86,7 @@ def test_two_runs_with_a_seed_agree_bit_for_bit_and_one_without_does_not(tmp_pat
     for name, table in (("a", "[repro]\nseed = 7\n"), ("b", "[repro]\nseed = 7\n"), ("c", "")):
         (job / "cordee.toml").write_text(f'name = "same"\nrun = "python train.py"\n{table}')
         with LocalRun(job, tmp_path / name, reported=False, **_QUICK) as run:
-            state = run.wait_end(150)
+            state = run.wait_end()
             assert state.state == "finished", run.output(0)
             folders.append(run.folder)
     same = agreement(folders[0], folders[1])

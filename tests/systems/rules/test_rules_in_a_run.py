@@ -53,13 +53,13 @@ def test_rules_of_the_site_tell_while_a_run_goes_on_what_a_replay_tells_after_it
     path = rules_file(high, failed)
     job = site(tmp_path, monkeypatch, path)
     with LocalRun(job, tmp_path / "runs", reported=False) as run:
-        run.wait(lambda state: any(one.rule == "loss-high" for one in state.findings), 60)
+        run.wait(lambda state: any(one.rule == "loss-high" for one in state.findings))
         assert run.state.state == "running"
         shown = CliRunner().invoke(main, ["show", str(run.folder.root)])
         assert "Something is wrong: local-0, local-1, ranks 0, 1: max of loss over 2.0 s is 9, above 5" in shown.output
         watched = CliRunner().invoke(main, ["watch", str(run.folder.root), "--once"])
         assert "warn: Something is wrong: local-0, local-1, ranks 0, 1" in watched.output
-        run.wait_end(60)
+        run.wait_end()
         document = run_document(run.folder, run.state)
     said = milestones(run.state)
     assert [text.rpartition("; ")[2] for text in said if text.startswith(("warn: ", "error: "))] == [
@@ -82,11 +82,11 @@ def test_a_supervisor_that_follows_another_tells_nothing_twice(tmp_path, monkeyp
     high |= {"example": "{metric: loss, value: 9}", "counterexample": "{metric: loss, value: 1}"}
     job = site(tmp_path, monkeypatch, rules_file(high))
     with LocalRun(job, tmp_path / "runs", reported=False) as run:
-        run.wait(lambda state: any(one.rule == "loss-high" for one in state.findings), 60)
+        run.wait(lambda state: any(one.rule == "loss-high" for one in state.findings))
         before = run.state.epoch
         run.kill("supervisor")
-        run.wait(lambda state: state.epoch > before, 60)
-        run.wait_end(60)
+        run.wait(lambda state: state.epoch > before)
+        run.wait_end()
         told = [one.place()["ranks"] for one in run.state.findings if one.rule == "loss-high"]
     assert sorted(rank for ranks in told for rank in ranks) == [0, 1]
 

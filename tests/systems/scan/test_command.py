@@ -107,6 +107,21 @@ def test_histories_and_environments_are_not_entered_and_special_files_are_told(t
     assert list(map(os.path.basename, document["special"])) == ["fifo"]
 
 
+def test_of_a_runs_folder_what_cordee_put_there_is_not_looked_at_and_all_else_is(tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    for folder in (run, other):
+        for name in ("control", "journal", "code"):
+            (folder / name).mkdir(parents=True)
+            (folder / name / "bad.pt").write_bytes(made.call("os", "system", b"x"))
+        (folder / "node.zip").write_bytes(made.call("os", "system", b"x"))
+    (run / "plan.json").write_text("{}")
+    document = json.loads(scan(tmp_path, "--json").output)
+    found = {os.path.relpath(one["path"], tmp_path) for one in document["findings"]}
+    theirs = {f"{folder}/{name}/bad.pt" for folder in ("run", "other") for name in ("journal", "code")}
+    assert found == {*theirs, "other/control/bad.pt", "other/node.zip"}
+    assert document["left_out"] == [str(run / "control"), str(run / "node.zip")]
+
+
 def test_names_with_escape_sequences_are_made_fit_to_be_shown(tmp_path):
     (tmp_path / "a\x1b[2Jb").write_bytes(made.call("os\x1b", "system", b"x") + made.call("os", "system", b"x"))
     assert "\x1b" not in scan(tmp_path).output
@@ -220,3 +235,10 @@ def test_texts_that_run_are_known_and_others_are_not(tmp_path, text, rule):
     (tmp_path / "a").write_text(text)
     document = json.loads(made.cordee("scan", tmp_path, "--json").output)
     assert [one["rule"] for one in document["findings"]] == ([rule] if rule else [])
+
+
+def test_what_is_named_and_cannot_be_looked_at_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    said = scan(tmp_path / "fifo")
+    assert said.exit_code not in (0, 1)
+    assert "it cannot be looked at" in said.output

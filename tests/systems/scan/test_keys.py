@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tomllib
 
 import pytest
 
 from cordee.core.errors import UsageError
-from cordee.systems.scan.move import move_keys
+from cordee.systems.scan.moved.move import move_keys
 
 from . import made_files as made
 
@@ -42,6 +43,13 @@ def test_a_shell_script_reads_its_keys_from_files_and_does_the_same(tmp_path, st
     assert sorted(tmp_path.glob(".job*")) == []
 
 
+def test_what_was_changed_is_told_line_by_line_where_the_last_line_does_not_end(tmp_path, store):
+    script = tmp_path / "job.sh"
+    script.write_text(f"export WANDB_API_KEY={WANDB}")
+    told = move_keys(script, store).difference.splitlines()
+    assert [line[:7] for line in told[3:]] == ["-export", "+export"]
+
+
 def test_a_python_script_reads_whole_literals_only(tmp_path, store):
     script = tmp_path / "a.py"
     script.write_bytes(f'key = "{GITHUB}"\r\nprint(key, end="")\r\nu = f"{GITHUB} {{key}}"\r\n'.encode())
@@ -49,6 +57,93 @@ def test_a_python_script_reads_whole_literals_only(tmp_path, store):
     assert [words.partition(":")[0] for words in moved.left] == ["line 3"]
     assert subprocess.run(["python3", script], capture_output=True, text=True, check=True).stdout == GITHUB
     assert script.read_bytes().count(b"\r\n") == 3
+
+
+JOBS = (
+    """\
+run = "python train.py"  # here
+[env]
+WANDB_API_KEY = "{wandb}"
+OTHER = "1"
+GITHUB_TOKEN = '{github}'
+""",
+    """\
+name = "x"
+env = {{ WANDB_API_KEY = "{wandb}",  GITHUB_TOKEN = "{github}", OTHER = "1" }}
+run = ["python",
+  "train.py"]
+setup = [   # first
+  "echo ready",
+]
+""",
+)
+
+
+@pytest.mark.parametrize("document", JOBS)
+def test_a_job_document_reads_its_keys_in_set_up_lines(tmp_path, store, document):
+    job = tmp_path / "cordee.toml"
+    job.write_text(document.format(wandb=WANDB, github=GITHUB))
+    before = tomllib.loads(job.read_text())
+    moved = move_keys(job, store)
+    now = tomllib.loads(job.read_text())
+    assert (moved.left, now["env"], len(moved.files)) == ([], {"OTHER": "1"}, 2)
+    assert now["setup"][2:] == before.get("setup", [])
+    assert {**before, "env": 0, "setup": 0} == {**now, "env": 0, "setup": 0}
+    lines = "\n".join([*now["setup"], 'printf "%s %s" "$WANDB_API_KEY" "$GITHUB_TOKEN"'])
+    said = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=True).stdout
+    assert said.endswith(f"{WANDB} {GITHUB}")
+    os.unlink(moved.files[0])
+    assert subprocess.run(["bash", "-c", lines], capture_output=True, check=False).returncode == 1
+    assert GITHUB not in job.read_text() + moved.difference
+
+
+def test_keys_elsewhere_in_a_job_document_are_left_and_named(tmp_path, store):
+    job = tmp_path / "cordee.toml"
+    text = (
+        f'run = "python train.py --key {GITHUB}"\n[env]\nA = "x {GITHUB}"\n[on.local.env]\nGITHUB_TOKEN = "{GITHUB}"\n'
+    )
+    job.write_text(text)
+    moved = move_keys(job, store)
+    assert [words.partition(":")[0] for words in moved.left] == ["line 1", "line 3", "line 5"]
+    assert job.read_text() == text
+    edf = tmp_path / "env.toml"
+    edf.write_text(f'image = "a"\n[env]\nGITHUB_TOKEN = "{GITHUB}"\n')
+    assert move_keys(edf, store).left
+
+
+def test_the_cells_of_a_notebook_read_their_keys_from_files(tmp_path, store):
+    cells = [
+        ("code", f'%matplotlib inline\nkey = "{GITHUB}"\nprint(key)'),
+        ("code", f"%env WANDB_API_KEY={WANDB}\n!echo {GITHUB} | cat\n"),
+        ("code", f'u = f"{GITHUB} {{key}}"\n'),
+        ("markdown", f"my key is {GITHUB}"),
+    ]
+    document = {
+        "cells": [
+            {"cell_type": kind, "metadata": {}, "outputs": [], "source": source.splitlines(keepends=True)}
+            for kind, source in cells
+        ],
+        "nbformat": 4,
+    }
+    document["cells"][0]["outputs"] = [{"output_type": "stream", "text": [GITHUB[:9], GITHUB[9:] + "\n"]}]
+    notebook = tmp_path / "a.ipynb"
+    notebook.write_text(json.dumps(document, indent=1) + "\n")
+    moved = move_keys(notebook, store)
+    assert [words.partition(":")[0] for words in moved.left] == ["cell 1", "cell 3", "cell 4"]
+    now = json.loads(notebook.read_text())
+    first, second = ("".join(cell["source"]) for cell in now["cells"][:2])
+    told = subprocess.run(
+        ["python3", "-c", first.replace("%matplotlib", "#")], capture_output=True, text=True, check=True
+    )
+    assert (told.stdout, first.splitlines()[0]) == (f"{GITHUB}\n", "%matplotlib inline")
+    python, shell = second.splitlines()
+    told = subprocess.run(
+        ["python3", "-c", python + "; print(os.environ['WANDB_API_KEY'])"], capture_output=True, text=True
+    )
+    assert told.stdout == f"{WANDB}\n"
+    assert subprocess.run(["sh", "-c", shell[1:]], capture_output=True, text=True).stdout == f"{GITHUB}\n"
+    assert notebook.read_text().startswith('{\n "cells": [\n')
+    assert now["cells"][2:] == document["cells"][2:]
 
 
 def test_nothing_is_lost_where_it_cannot_be_done(tmp_path, store):
@@ -59,9 +154,10 @@ def test_nothing_is_lost_where_it_cannot_be_done(tmp_path, store):
     with pytest.raises(OSError, match="exists"):
         move_keys(script, store)
     assert script.read_text() == SHELL
-    (tmp_path / "job.toml").write_text(f'k = "{GITHUB}"')
+    (tmp_path / "job.yaml").write_text(f'k: "{GITHUB}"')
+    (tmp_path / "bad.ipynb").write_text("[1]")
     os.link(script, tmp_path / "other.sh")
-    for name in ("job.toml", "other.sh"):
+    for name in ("job.yaml", "other.sh", "bad.ipynb"):
         with pytest.raises(UsageError):
             move_keys(tmp_path / name, tmp_path / "keys")
 

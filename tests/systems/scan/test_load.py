@@ -50,12 +50,33 @@ def test_a_plain_pickle_of_harmless_things_is_loaded(tmp_path):
     assert cordee.load(tmp_path / "a")["b"] == {1, 2}
 
 
+def test_a_file_that_does_not_fit_in_memory_is_refused_before_it_is_read(tmp_path):
+    with open(tmp_path / "holes.pt", "wb") as file:
+        file.write(b"\x80\x04")
+        file.truncate(1 << 40)
+    with pytest.raises(RefusedFile, match=r"1\.1 TB.* memory"):
+        cordee.load(tmp_path / "holes.pt")
+
+
 def test_a_poisoned_file_is_refused_with_its_reason(tmp_path, canary):
     torch.save({"weights": torch.ones(2), "x": made.Payload(canary)}, tmp_path / "model.pt")
     with pytest.raises(RefusedFile, match="system") as raised:
         cordee.load(tmp_path / "model.pt")
     assert raised.value.file == str(tmp_path / "model.pt")
     assert raised.value.next
+
+
+def test_a_run_says_which_file_a_rank_refused_and_does_not_try_it_again(tmp_path, canary):
+    (tmp_path / "bad.bin").write_bytes(pickle.dumps(made.Payload(canary)))
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "train.py").write_text(f"import cordee\ncordee.load({str(tmp_path)!r} + '/bad' + '.bin')\n")
+    (tmp_path / "job" / "cordee.toml").write_text('name = "a"\nrun = "python train.py"\n')
+    ran = json.loads(made.cordee("run", tmp_path / "job", "--runs", tmp_path / "runs", "--json").output)
+    assert (ran["state"], ran["restarts"]) == ("failed", 0)
+    (finding,) = (one for one in ran["findings"] if one["rule"].startswith("scan-"))
+    assert finding["rule"] == "scan-model-pickle-call"
+    assert str(tmp_path / "bad.bin") in finding["text"]
+    assert "--explain model-pickle-call" in finding["next"]
 
 
 def test_what_is_not_known_is_refused_unless_the_run_allows_it(tmp_path, monkeypatch):

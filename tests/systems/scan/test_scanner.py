@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import os
 import pickle
 import resource
@@ -13,17 +15,21 @@ import zlib
 from collections import OrderedDict, defaultdict
 from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
+from cordee.systems.scan.node.inspection import Inspection
 from cordee.systems.scan.node.scanner import Scanner
+from cordee.systems.scan.node.source import BytesSource
 
 from . import made_files as made
 
 
 @pytest.fixture(scope="module")
 def scanner():
-    with Scanner(secrets=True) as scanner:
+    with Scanner(secrets=True, patience=lambda size: 600.0) as scanner:
         yield scanner
 
 
@@ -142,6 +148,14 @@ def test_an_entry_that_the_directory_does_not_name_is_seen(look, canary):
     assert "file-hidden-entry" in rules_of(verdict)
 
 
+def test_archives_one_after_the_other_hide_nothing_from_each_other(look, canary):
+    good = made.zipped({"a": b"x" * (100 << 10)})
+    assert look(good * 3).verdict == "clean"
+    verdict = look(made.zipped({"data.pkl": pickle.dumps(made.Payload(canary))}) + good * 3)
+    assert verdict.verdict == "block"
+    assert "file-hidden-entry" not in rules_of(verdict)
+
+
 def test_an_archive_without_its_directory_is_looked_at(look, canary):
     archive = made.zipped({"data.pkl": pickle.dumps(made.Payload(canary))})
     assert look(archive[: archive.find(b"PK\x01\x02")]).verdict == "block"
@@ -170,7 +184,23 @@ def test_archives_in_archives_are_looked_into(look, canary):
     assert look(content).verdict == "block"
 
 
-def test_what_is_nested_too_deeply_or_unpacks_to_too_much_is_unknown(look):
+def test_a_pickle_in_the_bytes_of_another_is_looked_into(look, canary):
+    inner = {"step": 3, "state": [pickle.dumps(made.Payload(canary))]}
+    assert look(pickle.dumps(inner)).verdict == "block"
+    assert look(pickle.dumps({"step": 3, "state": [pickle.dumps({"a": 1}), b"\x80."]})).verdict == "clean"
+
+
+def test_what_takes_too_long_tells_what_was_seen(canary):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("zeros", bytes(1 << 24), zipfile.ZIP_DEFLATED)
+        archive.writestr("data.pkl", pickle.dumps(made.Payload(canary)))
+    inspection = Inspection(PickleGlobals(), until=0.0)
+    inspection.look(BytesSource(stream.getvalue()))
+    assert {sight.rule for sight in inspection.sights} == {"file-too-much", "model-pickle-call"}
+
+
+def test_what_is_nested_too_deeply_or_unpacks_to_too_much_is_unknown_and_hides_nothing(look, canary):
     deep = b"x"
     for _ in range(30):
         deep = made.zipped({"a": deep})
@@ -178,6 +208,9 @@ def test_what_is_nested_too_deeply_or_unpacks_to_too_much_is_unknown(look):
     machine = zlib.compressobj(9)
     bomb = b"".join(machine.compress(bytes(1 << 20)) for _ in range(1100)) + machine.flush()
     assert look(bomb).verdict == "unknown"
+    hidden = pickle.dumps(made.Payload(canary)) + bytes(len(bomb))
+    found = look(made.zipped({"a": bomb, "b": hidden}))
+    assert (found.verdict, rules_of(found)) == ("block", {"file-too-much", "model-pickle-call"})
 
 
 def test_ten_thousand_archives_in_one_are_counted(look, canary):
@@ -189,6 +222,7 @@ def test_ten_thousand_archives_in_one_are_counted(look, canary):
 def test_pickles_that_want_everything_are_unknown(look):
     assert look(b"\x80\x04\x8e" + struct.pack("<Q", 1 << 40)).verdict == "unknown"
     assert look(b"\x80\x04" + b"(" * 10_000).verdict == "unknown"
+    assert look(b"\x80\x02\x82\x01.").verdict == "unknown"  # a class by its number in copyreg
     nested = b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b"."
     assert look(nested).verdict in ("clean", "unknown")
 
@@ -236,6 +270,140 @@ def test_safetensors_are_what_their_header_says(look):
     assert look(made.safetensors({"a": b"1234"})[:-2]).verdict == "unknown"
 
 
+def test_headers_with_absurd_numbers_cannot_be_trusted(look):
+    good = made.safetensors({"a": b"1234", "b": b"56"})
+    assert look(struct.pack("<Q", 1 << 60) + good[8:]).verdict == "unknown"
+    assert look(good.replace(b'"b":', b'"a":')).verdict == "unknown"  # a name twice: readers differ in which they take
+    model = made.gguf(general__name="m")
+    assert look(model[:8] + struct.pack("<Q", 1 << 60) + model[16:]).verdict == "unknown"
+    assert look(b"a letter{ that is none").verdict == "clean"
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_pickles_that_begin_anywhere_are_found_where_they_do_harm(look, canary, protocol):
+    bad, good = (
+        pickle.dumps(made.Payload(canary), protocol),
+        pickle.dumps({"a": [1, 2.0], "b": datetime.now()}, protocol),
+    )
+    sqlite, random = b"SQLite format 3\0".ljust(4096, b"\0"), os.urandom(200_000)
+    for before in (sqlite, b"PAR1\x15\0", random, random * 11, b"\x89HDF\r\n\x1a\n".ljust(800, b"\0")):
+        assert look(before + bad + bytes(100)).verdict == "block", before[:20]
+        assert look(before + good + bytes(100)).verdict == "clean", before[:20]
+    for text in (b"model: %s\n", b'"data": "%s"', b"MODEL\n%s\n"):
+        assert look(text % base64.b64encode(bad)).verdict == "block"
+        assert look(text % base64.encodebytes(bad)).verdict == "block"
+        assert look(text % base64.b64encode(good)).verdict == "clean"
+
+
+@pytest.mark.parametrize("protocol", [0, 1])
+def test_a_pickle_of_text_behind_a_header_is_found(look, canary, protocol):
+    bad = pickle.dumps(made.Payload(canary), protocol)
+    for before in (b"MODEL 1.0\n", b"# weights\n" * 100, b"MAGIC\0\1\2\3", os.urandom(64)):
+        assert look(before + bad).verdict == "block", before[:20]
+    for text in ("see\ncos\nx y\n", "import os\nos.getcwd\n", "how: `cos` and\nsystem\n(\n"):
+        assert look(text.encode()).verdict == "clean", text
+
+
+LOGGED = '{"version": 1, "formatters": {"a": {"()": "posix.system", "command": "id"}}}'
+INI = "[loggers]\nkeys=root\n[handler_h]\nclass=StreamHandler\nargs=(%s,)\n"
+PTH = "import\tos; open('/tmp/x', 'w').close()\n"
+FLOW = '{"a": !!python/object/apply:os.system ["id"]}'
+TEMPLATE = "{\"chat_template\": \"{{ lipsum[['__glob', 'als__']|join]['os'].system('id') }}\"}"
+LAYER = '{"class_name": "Sequential", "config": {"layers": [{"class_name": "%s", "config": {"%s": "%s"}}]}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        (LOGGED, "block"),
+        (LOGGED.replace("posix.system", "my.Formatter"), "clean"),
+        ("formatters:\n  a:\n    (): subprocess.getoutput\n    cmd: id\n", "block"),
+        ("model:\n  class_path: subprocess.Popen\n", "block"),
+        ("model:\n  class_path: torch.nn.Linear\n", "clean"),
+        (INI % "open('/tmp/x', 'w').close()", "block"),
+        (INI % "sys.stdout", "clean"),
+        (PTH, "block"),
+        (FLOW, "block"),
+        ("a: [1, {d: !!python/name:os.system }]\n", "block"),
+        ("in prose `[x]` and !!python/name:os.system\n", "clean"),
+        (TEMPLATE, "block"),
+        ("{{ cycler['\\x5f\\x5finit\\x5f\\x5f'] }}", "block"),
+        ("{% set row = cycler('odd', 'even') %}{{ row.next() }}", "clean"),
+        (LAYER % ("TFSMLayer", "filepath", "//host/share/model"), "block"),
+        (LAYER % ("StringLookup", "vocabulary", "/etc/passwd"), "block"),
+        (LAYER % ("StringLookup", "vocabulary", "assets/words.txt"), "clean"),
+        ('dependencies = ["torch"]\n\ndef model():\n    return 1\n', "warn"),
+        ("class Mine(datasets.GeneratorBasedBuilder):\n    pass\n", "warn"),
+        ("flavors:\n  python_function:\n    loader_module: mine\n", "warn"),
+        ("flavors:\n  python_function:\n    loader_module: mlflow.sklearn\n", "clean"),
+    ],
+)
+def test_what_configurations_scripts_and_templates_have_loaders_do_is_seen(look, text, verdict):
+    assert look(text.encode()).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("loader", "node", "verdict"),
+    [
+        ("OperatorFuncNode", {"__module__": "operator", "__class__": "methodcaller"}, "block"),
+        ("FunctionNode", {"content": {"module_path": "os", "function": "system"}}, "block"),
+        ("MethodNode", {"content": {"func": "system", "obj": {"__module__": "os", "__class__": "os"}}}, "block"),
+        ("ObjectNode", {"__module__": "mine", "__class__": "Model"}, "unknown"),
+        ("ObjectNode", {"__module__": "sklearn.linear_model._logistic", "__class__": "LogisticRegression"}, "clean"),
+    ],
+)
+def test_what_a_model_of_skops_looks_up_is_judged_as_in_a_pickle(look, loader, node, verdict):
+    inside = {"__loader__": "ListNode", "content": [{"__loader__": loader, **node}], "_skops_version": "0.11"}
+    assert look(made.zipped({"schema.json": json.dumps(inside).encode()})).verdict == verdict
+
+
+def test_packings_without_a_magic_of_their_own_are_looked_into(look, canary):
+    bad, good = pickle.dumps(made.Payload(canary)), pickle.dumps({"a": 1})
+    deflate = zlib.compressobj(wbits=-15)
+    assert look(deflate.compress(bad) + deflate.flush()).verdict == "block"
+    for inside, verdict in ((bad, "block"), (good, "clean")):
+        assert look(f"ZF{hex(len(inside)):<19}".encode() + zlib.compress(inside)).verdict == verdict
+
+
+def test_programs_in_archives_of_models_are_named(look):
+    code = b"def __setstate__(self, s):\n    torch.save(s, '/tmp/x')\n"
+    assert look(made.zipped({"m/code/__torch__/m.py": code, "m/version": b"3"})).verdict == "block"
+    compiled = {"m/data/aotinductor/model/c.wrapper.so": b"\x7fELF", "m/version": b"3"}
+    assert look(made.zipped(compiled)).verdict == "unknown"
+    graph = b"\x08\x01\x12\x10serve\x00PrintV2*!\n\routput_stream\x12\x0f%s"
+    assert look(graph % b"file:///tmp/zz").verdict == "block"
+
+
+GETATTR, ZONE = b"cbuiltins\ngetattr\n", b"czoneinfo\nZoneInfo\n"
+UNPICKLE = GETATTR + b"q\x00" + ZONE + b"X\x09\0\0\0_unpickle\x86R"
+USES = {
+    "its globals": b"h\x00" + ZONE + b"X\x08\0\0\0__init__\x86R",
+    "of another": b"h\x00ccollections\nOrderedDict\nX\x09\0\0\0_unpickle\x86R",
+    "given to one that calls it": b"ctorch._tensor\n_rebuild_from_type_v2\nh\x00NNN(tR",
+    "in a list that is given": b"ccollections\nOrderedDict\n]h\x00a\x85R",
+    "in the state of an object": b"ctorch.nn.modules.linear\nLinear\n)\x81h\x00b",
+    "given to what a call returned": b"ctorch.nn.modules.linear\nLinear\n)\x81h\x00\x85R",
+    "put into an object": b"ccollections\nOrderedDict\n)R(h\x00h\x00u",
+    "returned": b"h\x00",
+}
+
+
+def test_getattr_of_the_method_that_makes_a_time_zone_is_harmless_and_no_other_use_of_it(look):
+    zone = pickle.dumps({"a": datetime(2024, 1, 1, tzinfo=ZoneInfo("UTC"))})
+    assert look(zone).verdict == "clean"
+    assert look(b"\x80\x02" + UNPICKLE + b"X\x03\0\0\0UTC\x88\x86R.").verdict == "clean"
+    for use, code in USES.items():
+        assert look(b"\x80\x02" + UNPICKLE + b"0" + code + b".").verdict == "block", use
+        assert look(b"\x80\x02" + UNPICKLE + b"0" + code + b"0N.").verdict == "block" or use == "returned", use
+    assert look(b"\x80\x02" + UNPICKLE).verdict == "block"
+
+
+def test_an_index_of_weights_that_leads_out_of_its_folder_is_blocked(look):
+    index = b'{"metadata": {}, "weight_map": {"a": "model-1.safetensors", "b": "%s"}}'
+    assert look(index % b"model-2.safetensors").verdict == "clean"
+    assert look(index % b"../../secret.bin").verdict == "block"
+
+
 def test_safetensors_with_a_pickle_behind_are_blocked(look, canary):
     assert look(made.safetensors({"a": b"1234"}, behind=pickle.dumps(made.Payload(canary)))).verdict == "block"
 
@@ -246,7 +414,7 @@ def test_operators_and_files_of_onnx_are_seen(look):
     assert look(made.onnx("Gelu", "com.somebody")).verdict == "warn"
     assert look(made.onnx("PyOp", "ai.onnx.contrib")).verdict == "block"
     assert look(made.onnx(location="weights.bin")).verdict == "clean"
-    for path in ("/etc/passwd", "../../secret", "a/../../b"):
+    for path in ("/etc/passwd", "../../secret", "a/../../b", "file:///etc/passwd", "https://example.org/w.bin"):
         assert look(made.onnx(location=path)).verdict == "block"
 
 
@@ -265,10 +433,21 @@ def test_layers_of_keras_with_code_are_blocked(look):
     assert look(made.zipped({"config.json": layer % (b"Lambda", b"keras.layers")})).verdict == "block"
     assert look(made.zipped({"config.json": layer % (b"run", b"subprocess")})).verdict == "block"
     assert look(b"\x89HDF\r\n\x1a\n" + bytes(100) + layer % (b"Lambda", b"")).verdict == "block"
+    assert look(b"mine".ljust(512) + b"\x89HDF\r\n\x1a\n" + bytes(100) + layer % (b"Lambda", b"")).verdict == "block"
 
 
 def test_remote_code_and_unsafe_loading_are_told(look):
     assert rules_of(look(b'{"auto_map": {"AutoModel": "modeling.Model"}}')) == {"model-remote-code"}
+    for document in (
+        b'{"custom_pipelines": {"my-task": {"impl": "my_pipeline.P", "pt": ["AutoModel"]}}}',
+        b'{"_class_name": ["pipeline", "MyPipeline"], "_diffusers_version": "0.30.0"}',
+        b'[{"idx": 0, "name": "0", "path": "", "type": "custom_st.Transformer"}]',
+    ):
+        assert rules_of(look(document)) == {"model-remote-code"}
+    assert not rules_of(
+        look(b'[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]')
+    )
+    assert not rules_of(look(b'{"_class_name": "StableDiffusionPipeline", "_diffusers_version": "0.30.0"}'))
     script = b"model = AutoModel.from_pretrained(name, trust_remote_code=True)\nx = torch.load(p, weights_only=False)\n"
     assert rules_of(look(script)) == {"model-remote-code", "model-unsafe-load"}
     assert look(b"# trust_remote_code=True\nx = torch.load(p, weights_only=True)\n").verdict == "clean"
@@ -295,6 +474,17 @@ def test_checkpoints_of_torch_are_clean_and_poisoned_ones_are_blocked(look, cana
     assert look(pickle.dumps(torch.ones(3))).verdict == "clean"
     torch.jit.script(torch.nn.Linear(2, 2)).save(str(tmp_path / "script.pt"))
     assert rules_of(look((tmp_path / "script.pt").read_bytes())) == {"model-torchscript"}
+
+
+def test_distributed_checkpoints_of_torch_are_clean(look, tmp_path):
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    state = {"weights": {str(number): torch.randn(9000) for number in range(5)}, "step": 3, "kind": {"a": [1, "two"]}}
+    dcp.save(state, checkpoint_id=tmp_path / "step-3", no_dist=True)
+    files = (tmp_path / "step-3").iterdir()
+    verdicts = {file.name: look(file.read_bytes(), file.name).verdict for file in files}
+    assert verdicts == {"__0_0.distcp": "clean", ".metadata": "clean"}
 
 
 def test_a_pickle_within_a_tensors_pickle_is_looked_at(look, canary):
@@ -417,3 +607,31 @@ def test_a_checkpoint_of_torch_inside_of_a_tar_hides_nothing(look):
     out = io.BytesIO()
     torch.save({"a": torch.ones(3)}, out)
     assert look(made.tarred({"model.pt": out.getvalue()})).sights == ()
+
+
+def test_weights_that_look_like_a_text_without_an_end_take_little_memory(tmp_path):
+    header = f'{{"w": {{"dtype": "U8", "shape": [{3 << 30}], "data_offsets": [0, {3 << 30}]}}}}'.ljust(0x50).encode()
+    assert len(header) == 0x50  # the first byte, "P", begins a line where a pickle is looked for
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    os.truncate(path, 8 + len(header) + (3 << 30))
+    with Scanner() as scanner:
+        assert scanner.scan(str(path)).verdict == "clean"
+        status = Path(f"/proc/{scanner._idle[0].process.pid}/status").read_text()
+    assert int(status.split("VmHWM:")[1].split()[0]) < 300 << 10
+
+
+def test_bytes_that_a_pickle_holds_as_text_are_looked_into(look, canary):
+    inner = pickle.dumps(made.Payload(canary), protocol=2)
+    held = pickle.dumps({"state": inner}, protocol=2)  # _codecs.encode makes them
+    assert (look(held).verdict, rules_of(look(held))) == ("block", {"model-pickle-call"})
+    loads = b"\x80\x02ctorch.storage\n_load_from_bytes\n" + pickle.dumps(inner, protocol=2)[2:-1] + b"\x85R."
+    assert "model-pickle-call" in rules_of(look(loads))
+    assert not canary.exists()
+
+
+def test_numbers_in_front_of_a_pickle_hide_nothing(look, canary):
+    front = b"L119547037146038801333356L\n.I1001\n."  # as PyTorch's older files begin, by the oldest protocol
+    poisoned = pickle.dumps(made.Payload(canary), protocol=0)
+    assert rules_of(look(front + poisoned)) == {"model-pickle-call"}
+    assert look(front + pickle.dumps([1, 2], protocol=0)).verdict == "clean"

@@ -64,6 +64,15 @@ def test_a_statement_that_was_changed_is_not_trusted(model):
     assert rules(model) == ["signature-not-trusted"]
 
 
+def test_a_signature_by_login_takes_the_place_of_no_key(model):
+    bundle = json.loads((model / "model.sig").read_text())
+    bundle["verificationMaterial"] = {"certificate": {"rawBytes": ""}, "tlogEntries": [{}]}
+    bundle["dsseEnvelope"]["signatures"][0]["sig"] = "AAAA"
+    (model / "model.sig").write_text(json.dumps(bundle))
+    assert rules(model) == ["signature-not-trusted"]
+    assert rules(model, None) == ["signature-unchecked"]
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"dsseEnvelope": 7, "verificationMaterial": []}', "\0\xff", "[" * 100_000]
 )

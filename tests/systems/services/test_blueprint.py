@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.systems.services.conftest import BLUEPRINT
 
 from cordee.core.errors import DocumentError, UsageError
 from cordee.systems.services.blueprint import TARGETS, parameter_values, read_blueprint
 from cordee.systems.services.catalogue import catalogue, find_blueprint
+from cordee.systems.services.cli.catalogue import new
 from cordee.systems.services.start import refusals
 
 FILE = Path("echo.toml")
@@ -116,3 +118,17 @@ def test_a_persons_entry_lies_over_the_sites_and_both_over_ours(tmp_path, monkey
     assert {one.file for one in wrong} == {str(tmp_path / "mine" / "wrong.toml")}
     with pytest.raises(UsageError, match="no service mlfow"):
         find_blueprint("mlfow")
+
+
+@pytest.mark.parametrize("base", [None, "mlflow", "postgresql"])
+def test_a_draft_is_right_as_it_is_and_never_overwrites_anything(tmp_path, base):
+    options = ["--directory", str(tmp_path), *(["--from", base] if base else [])]
+    assert CliRunner().invoke(new, ["ours", *options]).exit_code == 0
+    file = tmp_path / "ours.toml"
+    drafted = file.read_text()
+    assert read_blueprint(drafted, file).blueprint.name == "ours"
+    file.write_text("mine")
+    again = CliRunner().invoke(new, ["ours", *options])
+    assert isinstance(again.exception, DocumentError)
+    assert f"`cordee service check {file}`" in str(again.exception.next)
+    assert file.read_text() == "mine"

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import itertools
 import json
 import os
+import shutil
 import stat
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.systems.services.conftest import BLUEPRINT
+
+from cordee.systems.services.instance import ServiceFolder
+from cordee.systems.services.node.location import ServiceLocation
 
 
 def asked(url: str, token: str = "") -> tuple[int, str]:
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, ""
 
 
-def until(services, state: str, name: str = "echo") -> dict:
-    deadline = time.monotonic() + 30
+def until(services, state: str, name: str = "echo", said: str = "") -> dict:
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         now = services.call("status", name, "--json")[1]["services"][0]
-        if now["state"] == state:
+        if now["state"] == state and said in now["why"]:
             return now
         time.sleep(0.1)
     raise AssertionError(now)
@@ -111,6 +119,25 @@ def test_a_program_that_ends_is_started_again_and_keeps_its_data(services):
     assert starts.read_text() == "xx"
 
 
+def test_a_service_whose_volume_is_gone_does_not_begin_without_its_data(services):
+    now = services.call("deploy", str(services.blueprint), "--json")[1]
+    shutil.rmtree(services.root() / "volumes" / "data")
+    with contextlib.suppress(OSError):
+        urllib.request.urlopen(now["endpoints"][0]["url"] + "/leave", timeout=60)
+    assert "started again" in until(services, "starting", said="the volume data is gone")["why"]
+    services.call("stop", "echo")
+    code, _, said = services.call("deploy", str(services.blueprint))
+    assert code != 0
+    assert "the volume data of echo is gone" in said
+    assert "cordee service restore" in said
+
+
+def test_why_a_program_ended_names_a_volume_that_is_full(services, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    place = ServiceLocation({"bind": "loopback", "volumes": {"data": {"path": "/data"}}}, services.folder)
+    assert place.full == "; its volume data is full: /data"
+
+
 def test_a_taken_port_and_a_missing_program_are_said(services):
     port = services.call("deploy", str(services.blueprint), "--json")[1]["endpoints"][0]["port"]
     code, _, said = services.call("deploy", str(services.blueprint), "--name", "second", "--port", f"http={port}")
@@ -156,3 +183,25 @@ def test_a_real_service_of_the_catalogue_is_ready_and_answers_only_who_has_the_t
     known = basic if name == "mlflow" else f"Bearer {token}"
     with urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": known}), timeout=20) as answer:
         assert answer.status == 200
+
+
+def test_a_service_whose_run_still_writes_is_removed_all_the_same(services):
+    folder = ServiceFolder(services.root())
+    folder.make()
+
+    def write() -> None:
+        many = itertools.count()
+        with contextlib.suppress(FileNotFoundError):
+            for number in itertools.islice(many, 2001):
+                (folder.runs / str(number)).touch()
+            deadline = time.monotonic() + 0.5
+            while time.monotonic() < deadline:
+                (folder.runs / str(next(many))).touch()
+
+    late = threading.Thread(target=write)
+    late.start()
+    while not (folder.runs / "2000").exists():
+        time.sleep(0.001)
+    folder.remove()
+    late.join()
+    assert not folder.root.exists()

@@ -17,10 +17,15 @@ from tests.systems.services.conftest import BLUEPRINT
 
 from cordee.core.errors import DocumentError, UsageError
 from cordee.faces.cli import main
+from cordee.systems.builds.lock import BuildLock, write_lock
+from cordee.systems.builds.recipe import load_recipe
+from cordee.systems.environments.workshop import WORKSHOP
 from cordee.systems.services.blueprint import LoadedBlueprint, read_blueprint
 from cordee.systems.services.catalogue import catalogue, find_blueprint
 from cordee.systems.services.kubernetes.lint import manifest_findings
-from cordee.systems.services.kubernetes.manifests import KubernetesPlace, manifests, secret_manifests, yaml_text
+from cordee.systems.services.kubernetes.manifests import manifests, secret_manifests
+from cordee.systems.services.kubernetes.part import KubernetesPlace
+from cordee.systems.services.kubernetes.yaml_text import yaml_text
 from cordee.systems.services.start import refusals
 
 VALUES = {"vllm": {"model": "/model"}}
@@ -58,12 +63,24 @@ def variables(found, name="echo") -> dict:
 
 
 def test_the_catalogue_has_services_for_kubernetes():
-    assert {"mlflow", "postgresql", "redis", "ray", "vllm", "open-webui", "ollama", "wandb"} <= set(RENDERED)
+    assert {
+        "mlflow",
+        "postgresql",
+        "redis",
+        "ray",
+        "vllm",
+        "open-webui",
+        "ollama",
+        "wandb",
+        "kubeflow-registry",
+    } <= set(RENDERED)
 
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_every_entry_passes_the_schemas_of_three_versions_and_the_lint(name):
-    place = KubernetesPlace("team", "climate", "" if name == "ollama" else "x.site.org", False)
+    place = KubernetesPlace(
+        "team", "climate", "" if find_blueprint(name).blueprint.guard == "none" else "x.site.org", False
+    )
     loaded = find_blueprint(name)
     if all(port.protocol == "tcp" for port in loaded.blueprint.ports.values()):
         place = place._replace(ingress="")
@@ -122,6 +139,14 @@ def test_a_variable_with_a_password_takes_it_from_the_one_before():
     assert {"name": "PREFECT_SERVER_API_AUTH_STRING", "value": "admin:$(CORDEE_SECRET_password)"} in env
 
 
+def test_kubeflows_registry_has_the_password_of_its_database_from_that_ones_secret():
+    found = objects(find_blueprint("kubeflow-registry"))
+    asked = {"secretKeyRef": {"name": "postgresql-secrets", "key": "password"}}
+    assert variables(found, "kubeflow-registry")["CORDEE_SECRET_database"] == asked
+    assert "$(CORDEE_SECRET_database)" in variables(found, "kubeflow-registry")["MR_EMBEDMD_DATABASE_DSN"]
+    assert ("Deployment", "postgresql") in found
+
+
 def test_open_webui_reaches_ollama_by_one_path_and_nobody_else_does():
     found = objects(find_blueprint("open-webui"))
     assert {name for kind, name in found if kind == "Deployment"} == {"ollama", "open-webui"}
@@ -167,6 +192,152 @@ def test_a_project_sees_the_namespace_and_no_secrets_of_it():
     assert binding["roleRef"]["name"] == "view"
     assert binding["subjects"][0]["name"] == "climate"
     assert ("RoleBinding", "cordee-project") not in objects(echo())
+
+
+def outside(loaded: LoadedBlueprint, **place) -> dict[tuple[str, str], dict]:
+    return objects(loaded, KubernetesPlace(load_balancer=True, clients=("10.0.0.0/8",), **place))
+
+
+def test_a_load_balancer_publishes_what_speaks_no_http_to_the_networks_that_the_site_names():
+    found = outside(find_blueprint("ray"), balancer_class="metallb.universe.tf/metallb")
+    for version in ("1.31", "1.34", "1.37"):
+        validate(found["Service", "ray-outside"], version, strict=True)
+    spec = found["Service", "ray-outside"]["spec"]
+    assert (spec["type"], spec["loadBalancerClass"]) == ("LoadBalancer", "metallb.universe.tf/metallb")
+    assert spec["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
+    speaks = {name: port.protocol for name, port in find_blueprint("ray").blueprint.ports.items()}
+    assert {one["name"] for one in spec["ports"]} == {name for name, kind in speaks.items() if kind == "tcp"}
+    assert "http" in speaks.values()
+    allowed = found["NetworkPolicy", "ray"]["spec"]["ingress"][-1]
+    assert allowed["from"] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
+    assert [one["port"] for one in allowed["ports"]] == [one["port"] for one in spec["ports"]]
+    assert found["ResourceQuota", "cordee"]["spec"]["hard"]["services.loadbalancers"] == "1"
+    assert [one for one in manifest_findings(found.values()) if one.severity == "error"] == []
+    cilium = outside(find_blueprint("ray"), cilium=True)["CiliumNetworkPolicy", "ray"]
+    assert cilium["spec"]["ingress"][-1]["fromCIDR"] == ["10.0.0.0/8"]
+    assert ("Service", "redis-outside") not in objects(find_blueprint("redis"))
+
+
+def test_a_load_balancer_that_lets_everybody_in_or_passwords_pass_in_the_open_is_refused():
+    with pytest.raises(UsageError, match="whom it lets in"):
+        manifests(find_blueprint("redis"), {}, KubernetesPlace(load_balancer=True))
+    with pytest.raises(UsageError, match="no port for a load balancer"):
+        outside(echo())
+    everybody = KubernetesPlace(load_balancer=True, clients=("0.0.0.0/0",))
+    found = manifests(find_blueprint("redis"), {}, everybody)
+    assert "open-service" in {one.rule for one in manifest_findings(found)}
+
+
+TEAM = """
+[kubernetes]
+gateway = "edge/public"
+storage_class = "longhorn"
+load_balancer = "metallb.universe.tf/metallb"
+clients = ["10.0.0.0/8"]
+
+[kubernetes.teams.climate]
+deployers = ["oidc:climate"]
+rancher = "c-m-1:p-2"
+cpus = 16
+memory = "64GiB"
+gpus = 2
+storage = "500GB"
+load_balancers = 1
+"""
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path))
+    path = tmp_path / "alps.toml"
+    path.write_text(TEAM)
+    return path
+
+
+def printed(capsys, *words: str) -> list[dict]:
+    capsys.readouterr()
+    assert run(["service", *words, "--on", "alps"]) == 0
+    return list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+def test_a_team_has_a_namespace_with_its_quota_its_members_and_its_project_in_rancher(capsys, site):
+    found = printed(capsys, "team", "climate")
+    for version in ("1.31", "1.34", "1.37"):
+        for one in found:
+            validate(one, version, strict=True)
+    by_name = {(one["kind"], one["metadata"]["name"]): one for one in found}
+    space = by_name["Namespace", "climate"]["metadata"]
+    assert space["annotations"]["field.cattle.io/projectId"] == "c-m-1:p-2"
+    assert space["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    hard = by_name["ResourceQuota", "cordee"]["spec"]["hard"]
+    assert (hard["requests.cpu"], hard["limits.memory"], hard["requests.nvidia.com/gpu"]) == ("16", "64Gi", "2")
+    assert (hard["requests.amd.com/gpu"], hard["services.loadbalancers"]) == ("0", "1")
+    rights = {one["roleRef"]["name"]: one["subjects"][0]["name"] for one in found if one["kind"] == "RoleBinding"}
+    assert rights == {"view": "climate", "edit": "oidc:climate"}
+    assert {name for kind, name in by_name if kind == "NetworkPolicy"} == {"default-deny", "dns"}
+    assert run(["service", "team", "clmate", "--on", "alps"]) == 2
+    assert "did you mean climate?" in capsys.readouterr().err
+
+
+def test_services_of_a_team_bring_no_namespace_and_have_what_the_site_says(capsys, site):
+    where = ("--namespace", "climate")
+    shared = printed(capsys, "team", "climate")
+    mlflow = printed(capsys, "render", "mlflow", *where, "--ingress", "mlflow.site.org")
+    redis = printed(capsys, "render", "redis", *where, "--load-balancer")
+    kinds = {one["kind"] for one in (*mlflow, *redis)}
+    assert not kinds & {"Namespace", "ResourceQuota", "LimitRange", "RoleBinding", "Ingress"}
+    together = [*shared, *mlflow, *redis]
+    assert [one.rule for one in manifest_findings(together) if one.severity == "error"] == []
+    (route,) = [one for one in mlflow if one["kind"] == "HTTPRoute"]
+    assert route["spec"]["parentRefs"] == [{"namespace": "edge", "name": "public"}]
+    claims = {one["spec"]["storageClassName"] for one in together if one["kind"] == "PersistentVolumeClaim"}
+    assert claims == {"longhorn"}
+    accounts = [one["metadata"]["name"] for one in together if one["kind"] == "ServiceAccount"]
+    assert sorted(accounts) == ["mlflow", "redis"]
+    assert run(["service", "render", "mlflow", *where, "--on", "alps", "--project", "ocean"]) == 2
+    assert "the namespace is a team's" in capsys.readouterr().err
+
+
+def test_what_is_wrong_with_a_team_in_a_profile_is_told_with_its_line(capsys, site):
+    for before, after, said in (
+        ('rancher = "c-m-1:p-2"', 'rancher = "p-2"', "rancher"),
+        ('clients = ["10.0.0.0/8"]', 'clients = ["10.0.0.1/8"]', "no network"),
+        ("[kubernetes.teams.climate]", "[kubernetes.teams.Climate]", "Climate"),
+        ("cpus = 16\n", "", "cpus"),
+    ):
+        site.write_text(TEAM.replace(before, after))
+        assert run(["service", "render", "redis", "--on", "alps"]) == 2
+        told = capsys.readouterr().err
+        assert said in told
+        assert f"{site}:" in told
+
+
+def test_an_image_of_an_edf_is_what_its_registry_calls_it_and_refused_where_it_is_in_none(tmp_path):
+    edf, lock = tmp_path / "env.toml", tmp_path / "env.lock.json"
+    edf.write_text('image = "made"\n[build]\nfrom = "debian:12"\ncommands = ["echo one"]\n')
+    text = BLUEPRINT.replace('name = "echo"', 'name = "echo"\nimage = "env.toml"\nimage_argv = ["echo"]', 1)
+    loaded = read_blueprint(text, tmp_path / "echo.toml")
+    assert [one.rule for one in loaded.findings if one.rule == "image-tag"] == []
+    with pytest.raises(DocumentError, match="in no registry") as refused:
+        objects(loaded)
+    assert refused.value.line == 4
+    assert f"cordee env push {edf}" in refused.value.next
+
+    pushed = "registry.site.org/team/made@sha256:" + "1" * 64
+    made = {"digest": "sha256:" + "2" * 64, "recipe": load_recipe(WORKSHOP.recipe(str(edf), "local")).digest}
+    write_lock(lock, BuildLock(image={**made, "packages": BuildLock().packages_digest(), "pushed": pushed}))
+    found = objects(loaded)
+    assert pod(found)["containers"][0]["image"] == pushed
+    assert manifest_findings(found.values()) == []
+
+    before = edf.read_text()
+    edf.write_text(before.replace("one", "two"))
+    with pytest.raises(DocumentError, match="its recipe has changed"):
+        objects(loaded)
+    edf.write_text('workdir = "/x"\n' + before)
+    with pytest.raises(DocumentError, match="workdir of the EDF is in no image"):
+        objects(loaded)
+    assert any("the image is that of an EDF" in one.text for one in refusals(loaded, "podman"))
 
 
 def test_a_volume_has_its_class_and_one_writer():
@@ -351,12 +522,15 @@ MISTAKES = [
     (("Service", "metadata", "name"), "Echo_1", "bad-name"),
     (("Ingress", "spec", "tls"), [], "no-tls"),
     (("Service",), ..., "missing-service"),
+    (("Service", "spec", "type"), "NodePort", "open-service"),
+    ((*BOX, "env"), [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}], "variable-twice"),
+    (("RoleBinding", "roleRef", "name"), "cluster-admin", "wide-role"),
 ]
 
 
 @pytest.mark.parametrize(("where", "value", "rule"), MISTAKES, ids=lambda one: one if isinstance(one, str) else None)
 def test_a_seeded_mistake_is_found(where, value, rule):
-    right = manifests(echo(), {}, KubernetesPlace(ingress="echo.site.org"))
+    right = manifests(echo(), {}, KubernetesPlace(project="climate", ingress="echo.site.org"))
     assert manifest_findings(right) == []
     documents = copy.deepcopy(right)
     kind, _, name = where[0].partition("/")

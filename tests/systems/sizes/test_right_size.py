@@ -57,6 +57,23 @@ def test_runs_that_did_not_finish_say_nothing_of_time_and_unmeasured_ones_nothin
     assert len(found.unknown) == 3
 
 
+def test_runs_with_gpus_and_without_are_compared_by_time_wait_and_gpu_hours():
+    gpus = use(request={"gpus_per_node": 4, "nodes": 2}, seconds=900.0, waited_s=7200.0)
+    found = right_size([gpus, use(seconds=600.0, waited_s=1.0, finished=False), use(seconds=3600.0, waited_s=60.0)])
+    assert found.document()["cpu_or_gpu"] == {
+        "with": {"seconds": 900.0, "waited_s": 7200.0, "gpu_hours": 2.0},
+        "without": {"seconds": 3600.0, "waited_s": 60.0, "gpu_hours": 0.0},
+        "sooner": "without",
+    }
+    (line,) = [line for line in found.lines() if line.startswith("CPU or GPU")]
+    assert line == (
+        "CPU or GPU: with GPUs 15 min after 2 h in the queue, 2 GPU hours; without GPUs 1 h after 1 min in the queue: "
+        "done sooner without"
+    )
+    assert right_size([gpus, gpus]).document()["cpu_or_gpu"] is None
+    assert right_size([gpus, use()]).document()["cpu_or_gpu"] is None  # nobody knows for how long it waited
+
+
 def test_gpus_that_did_nothing_are_not_asked_for_again():
     four = {"gpus_per_node": 4}
     (reason,) = [each for each in right_size([use(request=four, gpus=4, gpus_used=1)]).reasons if "gpu" in each.what]

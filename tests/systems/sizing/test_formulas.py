@@ -12,10 +12,11 @@ import pytest
 
 from cordee.core.errors import DocumentError, UsageError
 from cordee.systems.sizing.architecture import Architecture, read_architecture
+from cordee.systems.sizing.costs.step_time import collective_seconds
 from cordee.systems.sizing.devices import PlannedGpu, device_of
-from cordee.systems.sizing.layouts import changes, ranked, smallest, solve, stages
-from cordee.systems.sizing.memory import Layout, formula_parts, refusal
-from cordee.systems.sizing.step_time import collective_seconds
+from cordee.systems.sizing.layouts import changes, ranked, smallest, solve
+from cordee.systems.sizing.memory import formula_parts
+from cordee.systems.sizing.parallelism import Layout, balanced, refusal
 from cordee.systems.sizing.workload import Workload
 
 LLAMA = {
@@ -45,6 +46,16 @@ BERT = {
 }
 VIT = {**BERT, "model_type": "vit", "num_labels": 1000}
 GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
+PHI_3 = {**LLAMA, "model_type": "phi3", "hidden_size": 3072, "intermediate_size": 8192, "vocab_size": 32064}
+GEMMA = {
+    **LLAMA, "model_type": "gemma", "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28,
+    "num_attention_heads": 16, "vocab_size": 256000,
+}  # fmt: skip
+QWEN_3_MOE = {
+    **LLAMA, "model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "num_key_value_heads": 4,
+    "head_dim": 128, "vocab_size": 151936, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
+}  # fmt: skip
+PYTHIA = {**LLAMA, "model_type": "gpt_neox", "intermediate_size": 16384, "vocab_size": 50432}
 Read = Callable[[dict[str, Any]], Architecture]
 
 
@@ -68,6 +79,20 @@ def read(tmp_path: Path) -> Read:
         (GPT2, 124_439_808),
         (BERT, 109_482_240),
         (VIT, 86_567_656),
+        (PHI_3, 3_821_079_552),
+        (GEMMA, 8_537_680_896),
+        (QWEN_3_MOE, 30_532_122_624),
+        (PYTHIA, 6_857_302_016),
+        (
+            {
+                **BERT,
+                "model_type": "roberta",
+                "vocab_size": 50265,
+                "max_position_embeddings": 514,
+                "type_vocab_size": 1,
+            },
+            124_645_632,
+        ),
     ],
 )
 def test_models_have_as_many_parameters_as_those_who_published_them_say(read, config, parameters):
@@ -220,5 +245,31 @@ def test_an_all_reduce_takes_twice_as_long_as_an_all_gather_and_more_over_nodes(
 
 
 def test_pipeline_stages_with_embedding_and_head_get_fewer_layers():
-    assert stages(32, 4, embedding=2.0, head=2.0, block=1.0) == [7, 9, 9, 7]
-    assert sum(stages(30, 4, embedding=0.0, head=1.0, block=1.0)) == 30
+    assert balanced(32, 4, embedding=2.0, head=2.0, block=1.0) == [7, 9, 9, 7]
+    assert sum(balanced(30, 4, embedding=0.0, head=1.0, block=1.0)) == 30
+
+
+def test_a_step_in_backward_holds_a_block_of_gradients_and_a_chunked_loss_an_eighth_of_the_logits(read):
+    model, work = read(LLAMA_3), Workload(precision="bf16-pure", optimizer="adamw-8bit", checkpointing="full")
+    less = replace(work, step_in_backward=True, chunked_loss=True)
+    plain, lean = formula_parts(model, work), formula_parts(model, less)
+    assert plain.peak - lean.peak > 0.9 * 2 * model.parameters
+    logits = [formula_parts(model, replace(one, task="lora")).logits for one in (work, less)]
+    assert logits[0] == 8 * logits[1]
+
+
+def test_megatrons_optimizer_divides_states_over_ranks_of_context_parallelism_and_no_parameters(read):
+    model, work = read(LLAMA_3), Workload()
+    alone, both = (
+        formula_parts(model, work, Layout(dp=4, zero=1)),
+        formula_parts(model, work, Layout(dp=4, zero=1, cp=2)),
+    )
+    assert both.parameters == alone.parameters
+    assert both.optimizer == alone.optimizer / 2
+
+
+def test_fsdp_in_a_pipeline_keeps_whole_parameters_and_gradients_over_its_micro_batches(read):
+    model, work = read(LLAMA_3), Workload(micro_batch=1, batch=64, checkpointing="full")
+    parts = formula_parts(model, work, Layout(fsdp=8, pp=2, interleaved=1))
+    assert parts.gradients > 4 * model.parameters / 2 * 0.9
+    assert parts.others["gathers"] > 2 * model.parameters / 2 * 0.9

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from cordee.systems.sizing.cli import command
-from cordee.systems.sizing.memory import Layout
+from cordee.systems.sizing.parallelism import Layout
 from cordee.systems.sizing.snippets import snippet
 from cordee.systems.sizing.workload import Workload
 
@@ -50,6 +52,17 @@ def test_the_document_has_what_the_design_promises(model):
         assert layout["dp"] * layout["fsdp"] * layout["tp"] * layout["pp"] * layout["cp"] == layout["gpus"]
 
 
+def test_every_command_that_answers_a_question_on_the_page_of_plans_does(model):
+    page = Path(__file__).parents[3] / "docs" / "plan.md"
+    asked = list(dict.fromkeys(re.findall(r"`cordee plan CONFIG ([^`]*)`", page.read_text())))
+    assert len(asked) > 15
+    ended = {}
+    for words in asked:
+        done = CliRunner().invoke(command, [str(model), *shlex.split(words)])
+        ended[words] = done.exit_code if re.search(r"^peak .* of each GPU|^def parallel", done.output, re.M) else done
+    assert {words: code for words, code in ended.items() if code != 0} == {"--gpu h100_80gb": 1}
+
+
 def test_what_does_not_fit_has_exit_code_1_and_says_what_does(model):
     done = CliRunner().invoke(command, [str(model), "--gpu", "l4", "--json"])
     document = json.loads(done.stdout)
@@ -65,6 +78,8 @@ def test_what_does_not_fit_has_exit_code_1_and_says_what_does(model):
         (["nowhere.json"], "no such target"),
         (["MODEL", "--layout", "tp=5", "--gpu", "h100"], "32 heads cannot be divided"),
         (["MODEL", "--layout", "fsdq=5"], "did you mean fsdp?"),
+        (["MODEL", "--layout", "tp=2,tp=4"], "a size is given twice"),
+        (["MODEL", "--gpu", "h100", "--gpu-memory", "20"], "no GPU has so little memory"),
         (["MODEL", "--solve", "batch"], "give --gpu"),
         (["MODEL", "--gpu", "warp9"], "nothing is known of this GPU"),
     ],
@@ -101,6 +116,15 @@ def test_check_shows_what_a_job_that_fits_needs(site, tmp_path):
     (found,) = [one for one in findings if one.rule.startswith("plan-")]
     assert (found.rule, found.severity) == ("plan-memory", "info")
     assert plan.steps[0].systems["sizing"]["layout"] == "FSDP2 8"
+
+
+def test_check_warns_of_a_node_with_less_memory_than_its_ranks_loaders_and_checkpoints_take(site, tmp_path):
+    (tmp_path / "job").mkdir(exist_ok=True)
+    (tmp_path / "job" / "llama.toml").write_text(MODEL)
+    told = '[plan]\nmodel = "llama.toml"\nstrategy = "fsdp"\nsequence = 1024\n'
+    for memory, rules in (("20GB", ["plan-host-memory"]), ("300GB", [])):
+        _, _, findings = site(f'gpus_per_node = 4\nnodes = 2\nmemory = "{memory}"', PROFILE, told)
+        assert [one.rule for one in findings if one.rule == "plan-host-memory"] == rules
 
 
 def test_a_job_of_which_nothing_is_known_is_not_spoken_of(site):

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cordee.systems.sizing.cache import digest_of, keep_trace, known_trace
 from cordee.systems.sizing.cli import command
-from cordee.systems.sizing.memory import Layout
+from cordee.systems.sizing.parallelism import Layout
 from cordee.systems.sizing.trace.run import TraceError, trace
 from cordee.systems.sizing.traced import TracedModel
 from cordee.systems.sizing.workload import Workload
@@ -89,6 +89,27 @@ def test_a_function_is_counted_to_the_byte(tmp_path):
     assert found.line.startswith("it.py:")
 
 
+CLONED = """
+import copy, torch
+
+def made(layers):
+    return torch.nn.Sequential(*layers), torch.ones(8, 16, 64)
+
+def apart():
+    return made([torch.nn.TransformerEncoderLayer(64, 4, 128, 0.0, batch_first=True) for _ in range(3)])
+
+def cloned():
+    first = torch.nn.TransformerEncoderLayer(64, 4, 128, 0.0, batch_first=True)
+    return made([copy.deepcopy(first) for _ in range(3)])
+"""
+
+
+def test_layers_that_are_copies_of_one_take_what_others_take(tmp_path):
+    apart, cloned = (traced(tmp_path, CLONED, name, gpu=False) for name in ("apart", "cloned"))
+    assert cloned.peak == apart.peak
+    assert cloned.parameters == apart.parameters
+
+
 def test_a_script_runs_as_it_is_until_its_second_step_and_changes_nothing(tmp_path):
     found = traced(tmp_path, SCRIPT)
     assert found.parameters == STATES
@@ -107,8 +128,8 @@ def test_a_deep_model_is_extrapolated_from_two_depths_without_an_error(tmp_path)
     ("source", "said"),
     [
         ("import torch\nopen('nowhere.bin')\n", "FileNotFoundError"),
-        ("import os\nos.system('true')\n", "starts a process"),
-        ("import os\nif os.fork() == 0: os._exit(0)\n", "starts a process"),
+        ("import os\nos.system('true')\n", "starts or ends a process"),
+        ("import os\nif os.fork() == 0: os._exit(0)\n", "starts or ends a process"),
         ("print('nothing to train')\n", "no module with parameters was called"),
         ("import nowhere_to_be_found\n", "ModuleNotFoundError"),
         ("raise SystemExit(3)\n", "ended with 3"),

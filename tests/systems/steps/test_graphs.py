@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,15 @@ def test_steps_start_when_those_before_them_are_done_and_the_last_of_two_starts_
     (tmp_path / "job/joined").write_text("x")
     child_ended(folder, ids["join"], 1, DONE, place)
     assert (state_of(folder).state, state_of(folder).exit_code) == ("finished", 0)
+
+
+def test_many_who_start_what_follows_at_the_same_moment_start_it_once(job, tmp_path):
+    folder, ids, place = job(STEPS)
+    begin(folder, place)
+    (tmp_path / "job/prepared").write_text("x")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda epoch: child_ended(folder, ids["prepare"], epoch, DONE, place), range(1, 9)))
+    assert sorted(place.placed) == sorted([ids["prepare"], ids["left"], ids["right"]])
 
 
 def test_a_step_without_its_output_has_failed_and_what_follows_does_not_start(job):

@@ -51,6 +51,34 @@ def test_too_small_is_an_error_and_far_too_large_a_warning_with_numbers(seen, as
     assert found.next
 
 
+GPUS = ASKED._replace(gpus_per_node=4, gpu_memory_bytes=24 * GB)
+HELD = SEEN._replace(gpu_busy_ratio=0.9, gpus_unused=0, gpu_total_bytes=80 * GB)
+
+
+@pytest.mark.parametrize(
+    ("seen", "asked", "severity", "words"),
+    [
+        (HELD._replace(gpu_memory_bytes=30 * GB), GPUS, "error", 'need.gpu = "memory >= 36GB"'),
+        (HELD._replace(gpu_memory_bytes=60 * GB), GPUS, "warn", "XLA_PYTHON_CLIENT_PREALLOCATE"),
+        (HELD._replace(gpu_memory_bytes=4 * GB), GPUS, "warn", 'need.gpu = "memory >= 5GB"'),
+        (HELD._replace(gpu_memory_bytes=79 * GB), GPUS._replace(gpu_memory_bytes=None), "warn", "may not fit"),
+    ],
+)
+def test_memory_of_gpus_is_held_against_the_request(seen, asked, severity, words):
+    (found,) = judged(seen, asked, 2000)
+    assert (found.severity, words in found.next) == (severity, True), found
+    assert "a GPU of the test held" in found.text
+
+
+def test_memory_of_gpus_that_fits_or_is_of_no_job_with_gpus_is_not_told():
+    for seen, asked in (
+        (HELD._replace(gpu_memory_bytes=20 * GB), GPUS),
+        (HELD._replace(gpu_memory_bytes=30 * GB), GPUS._replace(gpus_per_node=0)),
+        (HELD, GPUS),
+    ):
+        assert judged(seen, asked, 2000) == []
+
+
 def test_memory_is_that_of_as_many_ranks_as_the_job_has_on_a_node():
     (found,) = judged(SEEN._replace(ranks=2, memory_bytes=9 * GB), ASKED, 2000)
     assert "4.5 GB each" in found.text

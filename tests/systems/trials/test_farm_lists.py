@@ -28,13 +28,18 @@ def test_lines_are_tasks_and_say_what_those_behind_them_ask_for(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "line", ["#cordee cores=0", "#cordee gpu=1", "#cordee memory=lots", "#cordee cores", "#cordee time=-1"]
+    "line", ["#cordee cores=0", "#cordee gpu=1", "#cordee memory=lots", "#cordee cores", "#cordee time=-1", "echo \0"]
 )
 def test_a_line_that_is_not_understood_is_named(tmp_path: Path, line: str) -> None:
     with pytest.raises(DocumentError) as error:
         read(tmp_path, f"true\n{line}\n")
     assert error.value.line == 2
     assert error.value.allowed is not None
+
+
+def test_only_line_ends_end_a_command_and_marks_of_other_systems_are_none_of_it(tmp_path: Path) -> None:
+    tasks = read(tmp_path, "\ufeffecho a\u2028b\x0cc\r\necho d\n")
+    assert [(task.values["line"], task.line) for task in tasks] == [("echo a\u2028b\x0cc", 1), ("echo d", 2)]
 
 
 def test_an_array_script_runs_once_for_each_index(tmp_path: Path) -> None:
@@ -126,7 +131,7 @@ def test_a_replay_counts_each_end_once_and_tries_again_what_has_none() -> None:
     assert (states.done, states.failed) == (1, 1)
     assert [states.of(task).state for task in range(4)] == ["done", "failed", "running", "waiting"]
     states.take({"event": "tasks_retried", "tasks": [0, 1, 2]})
-    assert (states.done, states.failed, states.of(1).state, states.of(1).failures) == (1, 0, "waiting", 0)
+    assert (states.done, states.failed, states.of(1).state, states.of(1).failures) == (1, 0, "waiting", {})
     assert not states.ends(TaskEnd(1, 1, "done", 0, None, "exited", 1.0))
     states.given(1, 2)
     assert states.ends(TaskEnd(1, 2, "done", 0, None, "exited", 1.0))

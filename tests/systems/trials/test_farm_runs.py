@@ -2,17 +2,21 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from cordee.core.errors import DocumentError
+from cordee.core.errors import DocumentError, UsageError
+from cordee.job.submit.prepare import create_run, prepare
+from cordee.job.terminal.run_args import state_of
 from cordee.machine.inventory import read_slots
 from cordee.machine.slots import SlotAllocator
 from cordee.runs.journal import read_journal
-from cordee.systems.trials.farm_life import add_tasks, begin_again, leave_tasks
+from cordee.systems.trials.farm_life import add_tasks, begin_again, leave_tasks, submit_run
 from cordee.systems.trials.shown import Farm
 from cordee.testing.runs.real_run import LocalRun
 
@@ -60,6 +64,32 @@ def test_each_line_is_run_once_and_what_became_of_it_is_known(tmp_path: Path) ->
         assert sorted(run.output(rank=4).splitlines()) == [b"err", b"out-4"]
 
 
+def test_keys_that_lines_hold_or_tasks_print_are_shown_nowhere(tmp_path: Path) -> None:
+    body = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
+    wandb, token = "a3f90b1c2d4e5f60718293a4b5c6d7e8f9012345", "correct-horse"
+    keys = [wandb, token, f"hf_{body[:34]}", f"ghp_{body}", "AKIAQ3EGRT5UZH7KWXYM", f"sk-proj-{body}", f"{body}{body}"]
+    lines = [
+        f"WANDB_API_KEY={wandb} sh -c 'echo $WANDB_API_KEY'; echo shown",
+        f"python3 -c 'import sys; sys.exit(sys.argv[2])' --my-token {token}",
+        *(f"echo {key}" for key in keys[2:6]),
+        f"printf -- '-----BEGIN PRIVATE KEY-----\\n{body}{body}\\n-----END PRIVATE KEY-----\\n'",
+        f"echo of another task: {token}",
+    ]
+    with farm_of(tmp_path, lines) as run:
+        run.wait_end()
+        assert all(key.encode() in run.output() for key in keys)
+        shell = {**os.environ, "CORDEE_RUNS": str(tmp_path / "runs")}
+        for command in ("logs last", "farm show last", "farm show last --json", "report last --json", "show last"):
+            argv = [sys.executable, "-m", "cordee.faces.cli", *command.split()]
+            done = subprocess.run(argv, env=shell, capture_output=True, text=True)
+            shown = done.stdout.replace(f"of another task: {token}", "")
+            assert done.stdout, done.stderr
+            assert not [key for key in keys if key in shown], command
+            assert "***" in shown or not command.startswith(("logs", "farm")), command
+        page = (run.folder.root / "report" / "index.html").read_text()
+        assert not [key for key in keys if key in page]
+
+
 def test_tasks_have_cores_of_their_own_and_no_more_run_than_there_are(tmp_path: Path) -> None:
     ask = "python3 -c \"import os; print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'], 'RANK' in os.environ)\""
     traced = _TRACED.format(folder=tmp_path, seconds=0.2)
@@ -95,7 +125,7 @@ def test_what_ended_before_a_kill_stays_ended_and_what_ran_runs_again_alone(tmp_
         run.kill(victim)
         before = {row[0]: row[1] for row in ends_of(run)}
         assert len(before) >= 4
-        assert run.wait_end(90).state == "finished"
+        assert run.wait_end().state == "finished"
         done = [row for row in ends_of(run) if row[2] == "done"]
         assert sorted(row[0] for row in done) == list(range(count))
         trace = (tmp_path / "trace").read_text().splitlines()
@@ -111,7 +141,9 @@ def test_failed_tasks_are_run_again_and_others_are_added_to_a_farm_that_has_ende
         assert run.wait_end().state == "failed"
         (tmp_path / "there").touch()
         (tmp_path / "more.txt").write_text("true\ntrue\n")
-        assert add_tasks(run.folder, tmp_path / "more.txt") == 2
+        listed = f"echo new\ntest -e {tmp_path}/there\ntrue\ntrue\ntrue\n"
+        (tmp_path / "job" / "tasks.txt").write_text(listed)
+        assert add_tasks(run.folder, tmp_path / "more.txt") == (2, 1)
         leave_tasks(run.folder, "tasks_retried", tasks=[1])
         begin_again(run.folder)
         assert run.wait_end().state == "finished"
@@ -121,6 +153,19 @@ def test_failed_tasks_are_run_again_and_others_are_added_to_a_farm_that_has_ende
             (2, "done", 1),
             (3, "done", 1),
         ]
+        said = [one for one in run.state.findings if one.rule == "farm-file"]
+        assert [one.text.split(",")[0] for one in said] == ["tasks.txt is another file than when this farm was made"]
+        assert add_tasks(run.folder, tmp_path / "job" / "tasks.txt", only_new=True) == (1, 4)
+        begin_again(run.folder)
+        assert run.wait_end().state == "finished"
+        rows = [(row["values"]["line"], row["tries"]) for row in Farm(run.folder.root).rows()]
+        assert rows == [("true", 1), (f"test -e {tmp_path}/there", 2), ("true", 1), ("true", 1), ("echo new", 1)]
+        assert [one for one in run.state.findings if one.rule == "farm-file"] == said
+        with pytest.raises(UsageError, match="has all lines"):
+            add_tasks(run.folder, tmp_path / "job" / "tasks.txt", only_new=True)
+        (tmp_path / "array.sh").write_text("#!/bin/bash\n#SBATCH --array=0-3\ntrue\n")
+        with pytest.raises(UsageError, match="array script cannot be added"):
+            add_tasks(run.folder, tmp_path / "array.sh")
 
 
 def test_a_task_that_could_not_end_in_time_is_not_started_and_the_job_does_not_wait_for_its_limit(
@@ -133,6 +178,29 @@ def test_a_task_that_could_not_end_in_time_is_not_started_and_the_job_does_not_w
         assert (state.state, state.reason) == ("failed", "time_limit")
         assert state.text == "of the tasks that are left, 1, none could end in the time that the job has left"
         assert [(row["state"], row["tries"]) for row in Farm(run.folder.root).rows()] == [("done", 1), ("waiting", 0)]
+
+
+def test_tasks_that_fork_print_ignore_signals_or_eat_memory_harm_nobody_beside_them(tmp_path: Path) -> None:
+    eats = f"{sys.executable} -c 'x = bytearray(300_000_000); x[::4096] = bytes(len(x[::4096]))'"
+    bad = ["setsid sleep 300 & echo forked", "head -c 10000000 /dev/zero | tr '\\0' x", eats]
+    lines = [*bad, *["true"] * 4, "#cordee time=1s", "trap '' TERM; setsid sleep 300 & sleep 300"]
+    with farm_of(tmp_path, lines) as run:
+        assert run.wait_end().text == "1 of 8 tasks failed"
+        rows = Farm(run.folder.root).rows()
+        assert [row["state"] for row in rows] == ["done"] * 7 + ["failed"]
+        assert (rows[7]["reason"], rows[7]["tries"]) == ("deadline", 1)
+        assert rows[2]["peak_bytes"] >= 300_000_000
+        assert run.output(rank=0) == b"forked\n"
+        assert len(run.output(rank=1)) == 10_000_000
+        assert run.processes() == []
+
+
+def test_a_thousand_tasks_that_fail_at_once_are_told_as_one_failure_and_each_by_itself(tmp_path: Path) -> None:
+    with farm_of(tmp_path, ["exit 3"] * 1000) as run:
+        assert run.wait_end().text == "1000 of 1000 tasks failed"
+        assert len(run.state.findings) < 5
+        assert {(row["code"], row["tries"]) for row in Farm(run.folder.root).rows("failed")} == {(3, 1)}
+        assert sorted(row[0] for row in ends_of(run)) == list(range(1000))
 
 
 def test_a_task_longer_than_any_job_of_the_run_is_refused(tmp_path: Path) -> None:
@@ -152,3 +220,30 @@ def test_a_farm_without_its_line_or_its_file_is_refused(tmp_path: Path) -> None:
         "the file of tasks cannot be read: No such file or directory",
         "every task would run the same command: run has no {line}",
     ]
+
+
+def test_tasks_that_are_dealt_out_over_jobs_are_told_together_and_stay_as_they_are(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "cordee.toml").write_text(
+        'name = "farm"\nrun = ["sh", "-c", "{line}"]\n[farm]\nfile = "tasks.txt"\njobs = 2\n'
+    )
+    (job / "tasks.txt").write_text("true\nexit 3\ntrue\ntrue\ntrue\n")
+    folder = create_run(prepare(str(job), "local", {"vet.max_load": 1000.0}, tmp_path / "runs"))
+    submit_run(folder)
+    deadline = time.monotonic() + 60
+    while not state_of(folder).ended and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert state_of(folder).state == "failed"
+    farm = Farm(folder.root)
+    assert [(row["id"], row["state"], row["tries"]) for row in farm.rows()] == [
+        (0, "done", 1),
+        (1, "failed", 1),
+        (2, "done", 1),
+        (3, "done", 1),
+        (4, "done", 1),
+    ]
+    parts = [Farm(part).tasks for part in sorted((folder.root / "children").iterdir())]
+    assert [[task.id for task in tasks] for tasks in parts] == [[0, 2, 4], [1, 3]]
+    with pytest.raises(UsageError, match="stay as they are"):
+        leave_tasks(folder, "tasks_retried", tasks=[1])

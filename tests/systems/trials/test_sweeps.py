@@ -13,7 +13,8 @@ from cordee.core.errors import DocumentError, UsageError
 from cordee.job.submit import step_of
 from cordee.runs.journal import read_journal
 from cordee.systems.trials.farm_life import add_trials, begin_again
-from cordee.systems.trials.report import FarmSection, slices
+from cordee.systems.trials.pictures import pictures
+from cordee.systems.trials.report import FarmSection
 from cordee.systems.trials.space import MOST_SOBOL, choose, parameter, sobol
 from cordee.systems.trials.sweeps import Sweep, importance
 from cordee.testing.runs.real_run import LocalRun
@@ -77,12 +78,24 @@ def test_values_lie_in_their_ranges_and_the_same_seed_gives_the_same() -> None:
         ("about 3", "is not a range"),
         ("nan..1", "a range without values"),
         ([], "has no value"),
+        ("0..1", "may mean the numbers 0, 1, or all between"),
+        ("-1..1", "may mean the numbers -1, 0, 1, or all between"),
     ],
 )
 def test_a_range_that_is_none_is_refused(given: object, text: str) -> None:
     with pytest.raises(DocumentError, match=text) as error:
         parameter("lr", given)
     assert error.value.allowed
+
+
+def test_how_a_parameter_was_understood_is_told() -> None:
+    told = [parameter("a", given).words for given in ("1..8", "0..0.5", "log 1e-4..1", ["x", 2])]
+    assert told == [
+        "a: 8 whole numbers, 1 to 8 (real ones: 1.0..8.0)",
+        "a: real numbers from 0 to 0.5",
+        "a: real numbers from 0.0001 to 1, even in their logarithm",
+        "a: one of x, 2",
+    ]
 
 
 def test_what_a_sampler_cannot_do_is_refused() -> None:
@@ -100,7 +113,7 @@ def test_what_a_sampler_cannot_do_is_refused() -> None:
 
 def test_trials_have_values_and_those_that_crash_or_log_no_number_are_told_apart(tmp_path: Path) -> None:
     with sweep_of(tmp_path, 'x = [0.0, 0.25]\nbad = ["no", "nan", "end"]\ngoal = "min loss"') as run:
-        assert run.wait_end().text == "4 of 6 trials failed"
+        assert run.wait_end().text == "4 of 6 trials failed; best: loss = 0, trial 3: x=0.25 bad=no"
         sweep = Sweep(run.folder)
         told = {
             tuple(trial["parameters"].values()): (trial["state"], trial["value"], trial["text"])
@@ -115,7 +128,8 @@ def test_trials_have_values_and_those_that_crash_or_log_no_number_are_told_apart
         best = sweep.best
         assert best is not None
         assert best["parameters"] == {"x": "0.25", "bad": "no"}
-        ((name, svg), *others) = slices(sweep)
+        ((together, lines), (name, svg), *others) = pictures(sweep)
+        assert (together, lines.count("<path")) == ("all trials at once, the best are blue", 2)
         assert (name, svg.count("M"), len(others)) == ("loss over x", 2, 1)
         reported: Any = SimpleNamespace(
             run=SimpleNamespace(folder=run.folder), step=step_of(run.folder), state=run.state
@@ -128,7 +142,7 @@ def test_trials_have_values_and_those_that_crash_or_log_no_number_are_told_apart
             "  2: exit code 4",
         ]
         assert section.lines()[-1] == "  best: loss = 0, trial 3: x=0.25 bad=no"
-        assert section.html().count("<svg") == 2
+        assert section.html().count("<svg") == 3
         made = sweep.best_document()
         assert tomllib.loads(made) == {"name": "sweep", "run": "python train.py 0.25 no", "need": {"nodes": 1}}
         assert "# kept" in made
@@ -144,13 +158,13 @@ def test_a_sweep_survives_a_kill_with_each_trial_ended_once(tmp_path: Path, vict
                 break
             time.sleep(0.02)
         run.kill(victim)
-        assert run.wait_end(90).state == "finished"
+        assert run.wait_end().state == "finished"
         rows = [row for event in read_journal(journal) if event["event"] == "tasks_ended" for row in event["ended"]]
         assert sorted(row[0] for row in rows if row[2] == "done") == list(range(16))
         assert all(trial["value"] is not None for trial in Sweep(run.folder).trials)
         add_trials(run.folder, Sweep(run.folder), 4)
         begin_again(run.folder)
-        assert run.wait_end(60).state == "finished"
+        assert run.wait_end().state == "finished"
         trials = Sweep(run.folder).trials
         assert len({trial["parameters"]["x"] for trial in trials}) == len(trials) == 20
         assert run.processes() == []
@@ -172,11 +186,11 @@ def test_which_parameter_mattered_is_told_and_where_too_few_trials_are_done_it_i
 @pytest.mark.parametrize(
     ("table", "run", "text"),
     [
-        ('x = "0..1"\ngoal = "min loss"', "python train.py", "the trials would not differ in x"),
+        ('x = "0..2"\ngoal = "min loss"', "python train.py", "the trials would not differ in x"),
         ('x = "0..1"', "python train.py {x}", "sweep.goal"),
         ('x = "0..1"\ngoal = "low loss"', "python train.py {x}", "is no goal"),
         ('x = "0.5..1"\ngoal = "min loss"', "python train.py {x}", "a grid needs values"),
-        ('x = "1..2"\ngoal = "min loss"\nsampler = "tpe"\ntrials = 3', "python train.py {x}", "sweep.sampler"),
+        ('x = "1..2"\ngoal = "min loss"\nsampler = "best"\ntrials = 3', "python train.py {x}", "sweep.sampler"),
     ],
 )
 def test_a_sweep_that_cannot_be_is_refused(tmp_path: Path, table: str, run: str, text: str) -> None:

@@ -11,6 +11,8 @@ from cordee.control.identity import living_record
 from cordee.control.keeper_start import keeper_command, keeper_record, start_keeper
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import SubmitError
+from cordee.core.secrets import masked_text, masked_words
+from cordee.core.words import counted
 from cordee.job.submit._base import Standing, Submitter
 from cordee.machine.processes import tree as processes
 from cordee.machine.processes.module_command import START
@@ -26,7 +28,7 @@ class LocalSubmitter(Submitter):
     keeps_place = True
 
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
-        """Return the command lines of the keeper, the agents and the ranks."""
+        """Return the command lines of the keeper, the agents and the ranks, without keys: nobody runs them from here."""
         request = plan["steps"][0]["request"]
         tasks = plan["steps"][0]["tasks"]
         names = [f"local-{index}" for index in range(request["nodes"] + request["spare_nodes"])]
@@ -37,12 +39,10 @@ class LocalSubmitter(Submitter):
         lines.append(f"{base} cordee.control.supervisor.supervisor --folder <run>")
         lines += [f"{base} cordee.control.agent.agent --folder <run> --node {name} --incarnation 1" for name in names]
         for line in tasks["setup"]:
-            lines.append(f"# on every node, before the ranks: {line}")
-        count = request["ranks_per_node"]
-        lines.append(
-            f"# the agents start {count} {'rank' if count == 1 else 'ranks'} each on {request['nodes']} nodes:"
-        )
-        lines.append(f"cd {shlex.quote(plan['workdir'])} && {shlex.join(tasks['argv'])}")
+            lines.append(f"# on every node, before the ranks: {masked_text(line)}")
+        ranks, nodes = counted(request["ranks_per_node"], "rank"), counted(request["nodes"], "node")
+        lines.append(f"# the agents start {ranks} each on {nodes}:")
+        lines.append(f"cd {shlex.quote(plan['workdir'])} && {shlex.join(masked_words(tasks['argv']))}")
         return "\n".join(lines) + "\n"
 
     def submit(self, folder: RunFolder, plan: dict[str, Any]) -> str:

@@ -43,6 +43,13 @@ class SlurmSubmitter(Submitter):
 
     def submit(self, folder: RunFolder, plan: dict[str, Any]) -> str:
         """Submit the script and return the job's id; a job of the run that waits or runs is kept instead."""
+        return self._submit(folder, plan, None)
+
+    def submit_after(self, folder: RunFolder, plan: dict[str, Any], job: str) -> str:
+        """See SubmitsAfter."""
+        return self._submit(folder, plan, job)
+
+    def _submit(self, folder: RunFolder, plan: dict[str, Any], after_success: str | None) -> str:
         events = read_journal(folder.journal)
         asked_before = any(event["event"] in ("placing", "placed") for event in events)
         journal = client_journal(folder.journal)
@@ -52,7 +59,8 @@ class SlurmSubmitter(Submitter):
                 folder.submit / self.script_name,
                 COMMENT_PREFIX + folder.id,
                 most_s=_PATIENCE_S,
-                ask_first=asked_before,
+                ask_first=asked_before or after_success is not None,
+                after_success=after_success,
                 waiting=self._tell_waiting,
             )
         except SlurmError as error:

@@ -79,7 +79,7 @@ class Agent:
         self._watched = WatchedTasks(lambda **told: machine.tasks(f"{owner}{incarnation}", kill_s=kill_s, **told))
         self._slots = machine.slots()
         self._present = Present()
-        self._log = NodeLog(folder.logs, node, machine, self._pause_output)
+        self._log = NodeLog(folder.logs, node, machine, plan.logs_keep_bytes, self._pause_output)
         self._companions = Companions(plan, node)
         self._reporting = Reporting(
             plan,
@@ -108,9 +108,9 @@ class Agent:
         """Make the parts that do what is ordered, and the table of them."""
         watched, channels, uplink, log = self._watched, self._channels, self._uplink, self._log
         own = [str(self._folder.root), str(channels.folder), *self._companions.shown()]
-        around = AgentSurroundings(plan, own, watched, uplink.news, log.write_own, self._present.kill)
+        around = AgentSurroundings(plan, own, watched, uplink.news, log.write_own, self._present.kill, self._node)
         self._enclosure = enclosure = enclosure_of(around)
-        environment = RankEnvironment(base_environment(os.environ, plan.step.tasks, enclosure))
+        environment = RankEnvironment(lambda: base_environment(os.environ, plan.step.tasks, enclosure))
         slots = self._slots
         companions = self._companions
         metrics = self._reporting.offered.environment

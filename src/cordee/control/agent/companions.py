@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
-from typing import Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 from cordee.control.agent.orders import Handlers
 from cordee.control.agent.troubles import NodeTroubles, words_of
@@ -101,6 +102,9 @@ class Companion:
         """Return all that was found until now, each at its highest level."""
         return ()
 
+    def rank_ended(self) -> None:
+        """A rank has ended, and nobody was told yet: records that are added now come before that, also at the end of a run."""
+
     async def close(self) -> None:
         """The agent ends."""
 
@@ -121,8 +125,12 @@ class Companions:
         return [folder for companion in self._all for folder in companion.shown()]
 
     def attach(self, host: CompanionHost) -> Handlers:
-        """Lend all of them what the agent has; return who takes which orders."""
-        return {order: take for companion in self._all for order, take in companion.attach(host).items()}
+        """Lend all of them what the agent has; return who takes which orders: an order that several take is told to each."""
+        takers: dict[type, list[Callable[[Any, bytes], None]]] = {}
+        for companion in self._all:
+            for order, take in companion.attach(host).items():
+                takers.setdefault(order, []).append(take)
+        return {order: partial(_tell_each, takes) for order, takes in takers.items()}
 
     def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
         """Return the environment of a rank with what all of them add."""
@@ -152,6 +160,14 @@ class Companions:
         """Return what all of them have found."""
         return tuple(found for companion in self._all for found in companion.findings())
 
+    def rank_ended(self, tell: Callable[[str], None]) -> None:
+        """A rank has ended: have all of them add what they know; what fails is told."""
+        for companion in self._all:
+            try:
+                companion.rank_ended()
+            except Exception as error:  # whatever it is: that the rank has ended must be told
+                tell(f"what runs beside the ranks of this node has failed: {words_of(error)}")
+
     async def run(self, troubles: NodeTroubles, send: Callable[[], None]) -> None:
         """Have all of them look every second, for ever; what fails is told, and what is found is sent at once."""
         sent: dict[str, int] = {}
@@ -171,3 +187,8 @@ class Companions:
         """The agent ends."""
         for companion in self._all:
             await companion.close()
+
+
+def _tell_each(takes: Sequence[Callable[[Any, bytes], None]], order: Any, body: bytes) -> None:
+    for take in takes:
+        take(order, body)

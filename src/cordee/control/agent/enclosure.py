@@ -33,6 +33,7 @@ class AgentSurroundings(NamedTuple):
         send: tells the supervisor.
         said: takes what is printed beside the answer: `said(stream, bytes)`.
         gone: called when one that was up has ended by itself; whatever ran in it is to be killed.
+        node: the node's name.
     """
 
     plan: RunPlan
@@ -41,6 +42,7 @@ class AgentSurroundings(NamedTuple):
     send: Callable[..., None]
     said: Callable[[int, bytes], None]
     gone: Callable[[], None]
+    node: str = ""
 
 
 class Enclosure:

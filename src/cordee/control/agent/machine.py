@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from cordee import wire
 from cordee.control.agent.output import OutputLog
@@ -94,9 +94,9 @@ class NodeTasks:
         deep = sampling.threads
         return node_sampler(node), rank_sampler(pids, sampling.interval_s, sharing=sharing, deep=deep)
 
-    def log(self, path: Path, pressure: Callable[[bool], None]) -> OutputLog:
-        """Return what writes the ranks' output into a file."""
-        return OutputLog(LogWriter(path, at_once=False), pressure)
+    def log(self, path: Path, pressure: Callable[[bool], None], keep_bytes: Optional[int]) -> OutputLog:
+        """Return what writes the ranks' output into a file, of which so many of the last bytes stay, or all."""
+        return OutputLog(LogWriter(path, at_once=False, keep_bytes=keep_bytes), pressure)
 
     async def connect(self, folder: RunFolder, node: str, **handlers: Any) -> wire.Connection:
         """Return a connection to the supervisor that the rendezvous file names, once the run folder's disk has told it.

@@ -22,13 +22,22 @@ class NodeLog:
         folder: of the run's logs.
         node: the node's name.
         machine: opens files for output.
+        keep_bytes: of each segment's output, so many of the last ones stay; None: all.
         pause: called, on the loop, with True when more is printed than the disk takes, with False when it has caught up.
 
     Attributes:
         segment: which file is written; 0 before the first.
     """
 
-    def __init__(self, folder: Path, node: str, machine: NodeTasks, pause: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        node: str,
+        machine: NodeTasks,
+        keep_bytes: Optional[int],
+        pause: Callable[[bool], None],
+    ) -> None:
+        self._keep_bytes = keep_bytes
         self._folder, self._node, self._machine, self._pause = folder, node, machine, pause
         self._loop = asyncio.get_running_loop()
         self._logs: list[OutputLog] = []
@@ -41,7 +50,8 @@ class NodeLog:
         if self._logs:
             self._logs[-1].end()
         self.segment = segment
-        self._logs.append(self._machine.log(self._folder / f"{self._node}-{segment}.log", self._pressure))
+        path = self._folder / f"{self._node}-{segment}.log"
+        self._logs.append(self._machine.log(path, self._pressure, self._keep_bytes))
 
     def write(self, rank: int, stream: int, attempt: int, data: bytes) -> None:
         """Keep what a rank printed."""

@@ -12,13 +12,13 @@ from cordee.control.agent.orders import Handlers
 from cordee.control.agent.output import LastOutput
 from cordee.control.agent.ranks.channels import NoRoom, RankChannels
 from cordee.control.agent.ranks.commands import RankEnvironment
-from cordee.control.agent.setup_lines import read_environment, setup_shell
 from cordee.control.agent.uplink import Uplink
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.errors import CordeeError
 from cordee.core.secrets import secret_values
 from cordee.machine.processes.module_command import module_argv
 from cordee.machine.tasks.callbacks import WatchedTasks
+from cordee.machine.tasks.shell_lines import environment_in, lines_shell
 from cordee.machine.tasks.task import STDERR, Task, TaskExit
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan, part_in
@@ -83,7 +83,7 @@ class Preparation:
             self._channels.renew()
             output = self._channels.reserve("setup-environment", _ENVIRONMENT_BYTES)
             inside = self._enclosure.encloses
-            shell = self._enclosure.wrap(setup_shell(self._lines, output, inside))
+            shell = self._enclosure.wrap(lines_shell(self._lines, str(output), inside))
         except (NoRoom, EnclosureDown) as error:
             tell(SetupDone(order.id, "fail", error.text, 0.0))
             return
@@ -96,7 +96,7 @@ class Preparation:
             text = ended.text
             if ended.code == 0:
                 try:
-                    self._environment.now = read_environment(output)
+                    self._environment.now = environment_in(output.read_bytes())
                     output.unlink()
                 except OSError as error:
                     text = f"the set-up's environment cannot be read: {error}"

@@ -13,7 +13,7 @@ from cordee.runs.folder import RunFolder, say
 
 _PAUSE_S = 0.02
 _SLOWER = 1.3
-# A few agents look for a supervisor every second; of thousands, each comes to the run's folder a dozen times in a minute.
+# A few agents look for a supervisor every second; of thousands, each comes to the run's folder every eight seconds or so.
 _MOST_S, _MOST_OF_MANY_S, _MANY_NODES = 1.0, 8.0, 500.0
 _KEEPER_AFTER_S = 3.0
 # A supervisor that kept a connection for so long was one, though it led nobody yet, as while its disk stands still.

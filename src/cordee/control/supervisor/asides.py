@@ -40,7 +40,7 @@ class Asides:
 
     Args:
         vetting: judges nodes.
-        stager: brings data to them.
+        stager: gives them what ranks need.
         beginnings, checkpoints: of the run.
         lane: where its checkpoints are looked for.
         place: knows what the scheduler has in mind.

@@ -30,6 +30,9 @@ _LONGEST_S = 300.0
 # At a few bytes per second the newest part is closed after ten minutes; at 10,000 GPUs this is two minutes of samples.
 _SEAL_BYTES = 128 << 20
 _SEAL_S = 300.0
+_SEAL_LONG_S = 3600.0
+# Priorities of children: beside ranks that train, and where somebody waits for what they say.
+LAST_IN_TURN, PROMPT = 19, 5
 _MAKE_ROOM = "make room on the run folder's disk"
 
 
@@ -152,10 +155,15 @@ class Sealer:
         folder: the run's folder.
         journal: where it is written until when telemetry is sealed.
         lane: where it looks how much there is to seal.
+        keep_s: samples that are older are thinned; such a run is long, and sealed once an hour. None: all are kept.
     """
 
-    def __init__(self, folder: RunFolder, journal: JournalWriter, lane: Optional[Inline] = None) -> None:
+    def __init__(
+        self, folder: RunFolder, journal: JournalWriter, lane: Optional[Inline] = None, keep_s: Optional[float] = None
+    ) -> None:
         self._folder, self._journal, self._lane = folder, journal, lane or Inline()
+        self._keep = [] if keep_s is None else ["--keep", str(keep_s)]
+        self._every_s = _SEAL_S if keep_s is None else _SEAL_LONG_S
         self._task: Optional[asyncio.Task[None]] = None
         self._last = monotonic()
         self._capped_values = 0
@@ -167,7 +175,7 @@ class Sealer:
 
     def _due(self) -> bool:
         closed = [path for _, _, path in list_parts(self._folder.telemetry)[:-1]]
-        return sum(map(_size, closed)) >= _SEAL_BYTES or (bool(closed) and monotonic() - self._last >= _SEAL_S)
+        return sum(map(_size, closed)) >= _SEAL_BYTES or (bool(closed) and monotonic() - self._last >= self._every_s)
 
     async def finish(self) -> None:
         """Seal all of it, and delete what the journal says is sealed."""
@@ -182,9 +190,8 @@ class Sealer:
 
     async def _seal(self, *, final: bool) -> None:
         """Seal what is closed, or all of it; the journal says so before the parts go."""
-        output = await document_side(
-            "cordee.telemetry.store.seal", str(self._folder.root), *(["--final"] if final else [])
-        )
+        arguments, nice = (["--final"], PROMPT) if final else ([], LAST_IN_TURN)
+        output = await document_side("cordee.telemetry.store.seal", str(self._folder.root), *arguments, nice=nice)
         if output is None:
             return
         try:
@@ -200,7 +207,7 @@ class Sealer:
         if until is not None:
             self._journal.append("sealed", until=float(until))
             await self._journal.durable()
-            await document_side("cordee.telemetry.store.seal", str(self._folder.root), "--drop")
+            await document_side("cordee.telemetry.store.seal", str(self._folder.root), "--drop", *self._keep)
 
 
 def names_capped(text: str, values: int) -> Finding:
@@ -221,7 +228,7 @@ async def close(sealer: Sealer, folder: RunFolder, most_s: Optional[float]) -> N
 
     async def both() -> None:
         await sealer.finish()
-        await document_side("cordee.cli", "report", str(folder.root))
+        await document_side("cordee.cli", "report", str(folder.root), nice=PROMPT)
 
     try:
         await asyncio.wait_for(both(), most_s)
@@ -231,21 +238,32 @@ async def close(sealer: Sealer, folder: RunFolder, most_s: Optional[float]) -> N
         )
 
 
-async def document_side(module: str, *arguments: str, most_s: float = _LONGEST_S) -> Optional[bytes]:
-    """Run a module of the installed Cordée, not of the run's own copy; None when it is not there, failed, or took too long."""
+def document_side_env() -> dict[str, str]:
+    """Return the environment in which Python finds the installed Cordée, not the run's own copy."""
     env = dict(os.environ)
     paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and not path.endswith("node.zip")]
     env.pop("PYTHONPATH", None)
     if paths:
         env["PYTHONPATH"] = os.pathsep.join(paths)
+    return env
+
+
+async def document_side(
+    module: str, *arguments: str, most_s: float = _LONGEST_S, nice: int = LAST_IN_TURN
+) -> Optional[bytes]:
+    """Run a module of the installed Cordée, not of the run's own copy; None when it is not there, failed, or took too long.
+
+    Args:
+        nice: its priority: `LAST_IN_TURN` beside ranks that train, `PROMPT` where somebody waits for it.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
-            *module_argv(module, *arguments, user_site=True), env=env, stdout=asyncio.subprocess.PIPE
+            *module_argv(module, *arguments, user_site=True), env=document_side_env(), stdout=asyncio.subprocess.PIPE
         )
     except OSError as error:
         say(f"cordee supervisor: cannot run {module}: {error}")
         return None
-    _keep_out_of_the_way(process.pid)
+    _keep_out_of_the_way(process.pid, nice)
     try:
         output, _ = await asyncio.wait_for(process.communicate(), most_s)
     except asyncio.TimeoutError:
@@ -258,9 +276,9 @@ async def document_side(module: str, *arguments: str, most_s: float = _LONGEST_S
     return output if process.returncode == 0 else None
 
 
-def _keep_out_of_the_way(pid: int) -> None:
-    """Have a child run only where nothing else wants to, and not on the cores of the first ranks, which are the first ones."""
+def _keep_out_of_the_way(pid: int, nice: int) -> None:
+    """Have a child run after others, and not on the cores of the first ranks, which are the first ones."""
     with suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, pid, 19)
+        os.setpriority(os.PRIO_PROCESS, pid, nice)
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(pid, cores[-max(1, len(cores) // 8) :])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import NamedTuple, Optional, Union
 
 from cordee.control.supervisor import closing_findings as remarks
@@ -12,12 +13,16 @@ from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
 from cordee.control.supervisor.parts import Parts
 from cordee.core.clock import monotonic
 from cordee.core.errors import EXIT_INTERNAL, CordeeError, OwnershipError
+from cordee.core.parts import load
 from cordee.runs.children import ChildEnd, ended_child
 from cordee.runs.folder import say
 from cordee.runs.state import RunState
 from cordee.wire import Server, messages
 
+# In `node_parts` of the plan, before the name of a system: `ended(folder, plan, journal)` is called once the run's end is written.
+ENDED_PORT = "ended/"
 _TICK_S = 0.2
+_TELL_S = 45.0
 _SECOND_S = 1.0
 _REFUSED_S = 5.0
 _FULL_DISK_S = 3600.0
@@ -130,8 +135,21 @@ class Ending:
         self._journal.append("ended", state=state, exit_code=code, reason=reason, text=ended.text)
         server.close()
         await self._write_the_rest()
+        await self._tell_people()
         await remarks.close(self._sealer, self._folder, GIVE_BACK_S if self._place.chains else None)
         return ended
+
+    async def _tell_people(self) -> None:
+        """Have systems do what they do once the run has ended, and not for long: they call places far away."""
+        plan = self._place.plan
+        for port, part in sorted(plan.node_parts.items()):
+            if port.startswith(ENDED_PORT):
+                work = partial(load(part), self._folder, plan, self._journal)
+                try:
+                    await asyncio.wait_for(self._lanes.make("cordee-ended").run(work), _TELL_S)
+                except Exception as error:  # whatever it is, the run has ended
+                    say(f"cordee supervisor: {port} failed: {type(error).__name__}: {error}")
+        await self._write_the_rest()
 
     async def _tell_parent(self, ended: Ended) -> Ended:
         """Have what comes after this run start, where it is one of several, and return how it has ended in their eyes."""

@@ -41,6 +41,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Lead,
     LookedAt,
     NewAttempt,
+    NodeSuspected,
     NotCome,
     Ordered,
     Over,
@@ -80,6 +81,7 @@ from cordee.runs.journal import JournalWriter
 from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.lane import Aside, Lane
 from cordee.runs.plan import part_in, read_plan
+from cordee.runs.state import RunState
 from cordee.wire import messages
 from cordee.wire.messages import FROM_CLIENT, decode
 
@@ -116,9 +118,9 @@ class Supervisor:
             step.checkpoint, folder.id, folder.control, timeouts.orphan_s, timeouts.kill_s
         )
         before = segments.state_at_start(self.journal, folder, self.place, self.checkpoints)
-        # Where a run waits, all that a supervisor wrote after its last line may still be on its way to the disk, its end too.
-        since = {"running": before.epoch, "queued": before.epoch + 1}.get(before.state, self.epoch)
-        end = self.ownership.decided(since)
+        _refuse_what_is_over(before, folder, self.place)
+        # All that a supervisor wrote after its last line may still be on its way to the disk, its end too; a person's `resume` undoes ends.
+        end = None if before.ended else self.ownership.decided(max(before.epoch, before.resumed_epoch + 1))
         self._decided = Ended(**end) if end else None
         left_over = segments.left_over(before, self.place)
         number = before.segments + (before.state == "queued" and left_over is None)
@@ -149,8 +151,7 @@ class Supervisor:
             self._prepared,
         )
         self.vetting: preparer.NodePreparer = self._part(preparer.PART)(allocation)
-        staging = self._part(stager.PART) if step.stages else stager.DataStager
-        self.stager: stager.DataStager = staging(allocation)
+        self.stager = stager.Stagers(allocation)
         about_run = (self.plan, folder, self.nodes, self.journal, self.agents.order, lambda: self.run.attempt)
         self._limit = SegmentLimit(step.segment, self.place, self._happened, self.troubles)
         watched = WatchedRun(*about_run, self._happened, self.agents.happened, self.lanes.make, self._limit.left_s)
@@ -173,6 +174,7 @@ class Supervisor:
             before.checkpoint,
             self._requested,
             self._look_at_nodes,
+            self.plan.sampling.keep_s,
         )
         self.ticker.notices.of_nodes.told_before(before.findings)
         self.ending = Ending(parts, self.ticker.sealer, self.ticker.notices, Chain(step.segment, self.place.chains))
@@ -224,10 +226,11 @@ class Supervisor:
         try:
             if ticker in done:
                 ticker.result()
-            over = self._over.result()
+            over = self.watchers.worded(self._over.result())
             await self.ending.refuse_if_followed()
             self.ticker.ending = True
             await self.watchers.close()
+            await self.stager.close()
             self.agents.happened(IsOver())
             attempt = self.run.attempt
             ended = await self.ending.end(over, self.segment, server, attempt.group if attempt else "")
@@ -325,7 +328,7 @@ class Supervisor:
             ReplaceAgent: lambda command: self.lanes.looking.submit(lambda: self.place.replace_agent(*command)),
             FindGone: lambda command: gone.look(command.agents),
             FindFenced: lambda command: gone.look(command.agents),
-            **dict.fromkeys((NotCome, GaveUp, VetAgain), lambda event: self.agents.happened(event)),
+            **dict.fromkeys((NotCome, GaveUp, NodeSuspected, VetAgain), lambda event: self.agents.happened(event)),
             NewAttempt: lambda _: self.intake.new_attempt(),
             CloseAttempt: self._close_attempt,
             Over: lambda command: self._over.set_result(command.over),
@@ -394,12 +397,17 @@ def _refuse_a_second_job(folder: RunFolder, place: Allocation) -> None:
     """Raise where the run is over already, or another job leads it."""
     before = JournalFollower(folder, keep=False).read()
     other = place.duplicate_of(before)
+    _refuse_what_is_over(before, folder, place)
+    if other is not None:
+        raise OwnershipError(f"job {other} leads this run, not this one", given=folder.id)
+
+
+def _refuse_what_is_over(before: RunState, folder: RunFolder, place: Allocation) -> None:
+    """Raise where the run is over; asked before the claim and after it, which may take seconds in which another one ends the run."""
     if before.ended and place.chains and not segments.ended_from_outside(before):
         over = CordeeError(f"the run has {before.state} already", given=folder.id)
         over.exit_code = 0 if before.state == "finished" else EXIT_ENDED
         raise over
-    if other is not None:
-        raise OwnershipError(f"job {other} leads this run, not this one", given=folder.id)
 
 
 def _look_for_garbage() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Callable, Deque, Mapping, NamedTuple, Optional, Union
 
 from cordee.control.supervisor.decisions.attempt import Attempt
 from cordee.control.supervisor.decisions.nodes import Node
+from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
 from cordee.control.supervisor.decisions.vocabulary import HangFound, NodeSuspected, TimeIsNear
 from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.core.parts import load
@@ -22,7 +23,7 @@ PORT = "watcher/"
 _FAILED = "watching the ranks failed"
 _FINISH_S = 10.0
 # Events that watchers are told of before anything else has its turn.
-_EVENTS_AT_ONCE = 1000
+_EVENTS_AT_ONCE = 250
 
 
 class WatchedRun(NamedTuple):
@@ -79,6 +80,10 @@ class RunWatcher:
     def second(self, now: float) -> None:
         """A second is over; `now` is monotonic."""
 
+    def words(self) -> str:
+        """Return what the run has done where its ranks have all ended well, in words; empty: no more than that."""
+        return ""
+
     def close(self) -> None:
         """The run, or its segment, is over."""
 
@@ -131,9 +136,17 @@ class Watchers:
     def second(self, now: float) -> None:
         """A second is over."""
         passing, self._to_pass_on = bool(self._to_pass_on), len(self._events)
-        if not passing:
-            self._pass_on_some()
+        if self._to_pass_on and not passing:
+            asyncio.get_running_loop().call_soon(self._pass_on_some)
         self._each(lambda watcher: watcher.second(now))
+
+    def worded(self, over: Union[Ended, SegmentOver]) -> Union[Ended, SegmentOver]:
+        """Return how the run is over, and where it has ended well in the words of those who know what it did."""
+        if not isinstance(over, Ended) or over.state != "finished":
+            return over
+        said: list[str] = []
+        self._each(lambda watcher: said.append(watcher.words()))
+        return Ended(over.state, over.exit_code, over.reason, "; ".join(filter(None, said)) or over.text)
 
     async def close(self) -> None:
         """The run, or its segment, is over: wait for what watchers do then, and not for long."""

@@ -86,8 +86,8 @@ def bad_toml_error(file: str, text: str, message: str) -> DocumentError:
     return fault_error(text, "bad-toml", file=file, line=line, given=given, allowed="TOML 1.0", next=what)
 
 
-def write_new(path: Path, text: str) -> None:
-    """Write a document that is not there yet.
+def write_new(path: Path, text: str, check: str = "cordee check") -> None:
+    """Write a document that is not there yet; `check` is the command that judges it.
 
     Raises:
         DocumentError: there is one already, or it cannot be written.
@@ -102,7 +102,7 @@ def write_new(path: Path, text: str) -> None:
             file=str(path),
             given=str(path),
             allowed=f"a folder without a {path.name}",
-            next="`cordee check` says whether it is right; move it away to begin anew",
+            next=f"`{check}` says whether it is right; move it away to begin anew",
         ) from None
     except OSError as error:
         text = f"cannot write {path.name}: {error.strerror}"

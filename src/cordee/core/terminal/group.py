@@ -1,4 +1,4 @@
-"""A click group whose commands are imported when they are called, so that `cordee --help` stays quick."""
+"""Groups of commands: imported when they are called, so that `cordee --help` stays quick; or beside what the group itself does."""
 
 from __future__ import annotations
 
@@ -17,18 +17,39 @@ class LazyGroup(click.Group):
     Args:
         table: of the commands.
         systems: whether systems of other packages bring commands, too.
+        group: what other systems know the group as, to add commands to it; empty: they do not.
+        elsewhere: what other tools call the commands.
     """
 
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], systems: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        table: Mapping[str, tuple[str, str]],
+        systems: bool = False,
+        group: str = "",
+        elsewhere: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self._table = table
+        self._elsewhere = elsewhere or {}
+        self._table = dict(table)
         self._systems = systems
+        self._group = group
+
+    def _whole(self) -> dict[str, tuple[str, str]]:
+        """Return the table with what other systems add; they are asked only for what is not in it."""
+        if self._group:
+            from cordee.core import registry
+
+            self._table.update(registry.subcommands(self._group))
+            self._group = ""
+        return self._table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._table)
+        return list(self._whole())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._table:
+        if cmd_name not in self._table and cmd_name not in self._whole():
             return self._of_a_system(cmd_name)
         command: click.Command = import_module(self._table[cmd_name][0]).command
         return command
@@ -48,8 +69,9 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in self._table and not name.startswith("-") and self._of_a_system(name) is None:
-            near = nearest(name, self._table)
+        known = name in self._table or name.startswith("-") or name in self._whole()
+        if not known and self._of_a_system(name) is None:
+            near = self._elsewhere.get(name) or nearest(name, self._table)
             hint = f"; did you mean {near!r}?" if near else ""
             if name.endswith((".py", ".sh")):
                 hint = f"; did you mean `cordee run {name}`?"
@@ -59,4 +81,27 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in self._whole().items()])
+
+
+class DefaultGroup(click.Group):
+    """A command that gives way to one of its own when its first word is that one's name."""
+
+    allow_extra_args = False
+    allow_interspersed_args = True
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args and args[0] in self.commands:
+            return self.commands[args[0]].make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return click.Command.parse_args(self, ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return click.Command.invoke(self, ctx)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return click.Command.collect_usage_pieces(self, ctx)

@@ -20,6 +20,8 @@ def print_json(document: dict[str, Any]) -> None:
 
 def print_findings(findings: list[Finding]) -> None:
     """Print findings on standard error, the grave ones last, where the eye is."""
+    from cordee.core.draw.clean import clean
+
     order = {"info": 0, "warn": 1, "error": 2}
     for finding in sorted(findings, key=lambda finding: order.get(finding.severity, 2)):
-        click.echo(str(finding), err=True)
+        click.echo(clean(str(finding)), err=True)

@@ -10,10 +10,26 @@ from cordee.core.errors import EXIT_INTERNAL, EXIT_USAGE, CordeeError, UsageErro
 from cordee.core.terminal.group import LazyGroup
 from cordee.faces.cli.commands import COMMANDS
 
+# What shells, Slurm and other tools call them.
+_ELSEWHERE = {
+    **dict.fromkeys(("list", "ls", "ps", "jobs", "queue", "squeue", "sacct", "history"), "runs"),
+    **dict.fromkeys(("status", "info", "describe"), "show"),
+    **dict.fromkeys(("stop", "kill", "scancel", "abort", "rm"), "cancel"),
+    **dict.fromkeys(("submit", "sbatch", "srun", "launch", "start", "train"), "run"),
+    **dict.fromkeys(("restart", "continue", "requeue"), "resume"),
+    **dict.fromkeys(("tail", "log", "output"), "logs"),
+    **dict.fromkeys(("ssh", "exec", "attach"), "shell"),
+    **dict.fromkeys(("top", "monitor", "dashboard"), "watch"),
+    **dict.fromkeys(("sinfo", "clusters"), "cluster"),
+    **dict.fromkeys(("image", "images", "build", "container"), "env"),
+    **dict.fromkeys(("validate", "lint", "doctor"), "check"),
+}
+
 
 @click.group(
     cls=LazyGroup,
     table=COMMANDS,
+    elsewhere=_ELSEWHERE,
     systems=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

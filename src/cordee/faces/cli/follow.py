@@ -76,7 +76,7 @@ class LineTail:
 
     def rest(self) -> list[tuple[int, int, bytes]]:
         """Return the last lines that have no line end."""
-        left = [(key[2], key[3], self._mask.line(text, key)) for key, text in self._partial.items() if text]
+        left = [(key[2], key[3], self._mask.line(text, key, key[2])) for key, text in self._partial.items() if text]
         self._partial.clear()
         return left
 
@@ -87,7 +87,7 @@ class LineTail:
             whole.append(partial)
             partial = b""
         self._partial[key] = partial
-        return [(frame.rank, frame.stream, self._mask.line(line, key)) for line in whole]
+        return [(frame.rank, frame.stream, self._mask.line(line, key, frame.rank)) for line in whole]
 
 
 def shown(rank: int, line: bytes, world_size: int) -> str:

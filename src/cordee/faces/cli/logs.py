@@ -7,6 +7,7 @@ import time
 
 import click
 
+from cordee.core.errors import UsageError
 from cordee.core.terminal.output import print_json
 from cordee.faces.cli.follow import LineTail, shown
 from cordee.faces.cli.scheduler_state import stand
@@ -47,6 +48,8 @@ def command(
     tail = LineTail(folder.logs, rank, node)
     world_size = state_of(folder).world_size
     entries = tail.read()
+    if not entries and rank is not None and world_size and rank >= world_size:
+        raise UsageError("the run has no such rank", given=f"--rank {rank}", allowed=f"0 to {world_size - 1}")
     if as_json:
         entries = _last(entries + tail.rest(), lines)
         names = {0: "stdout", 1: "stderr", 2: "cordee"}

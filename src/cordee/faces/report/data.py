@@ -258,8 +258,11 @@ def _logs(run: Run, data: ReportData) -> None:
     failed = [failure["rank"] for failure in reversed(data.state.failures) if failure.get("rank") is not None]
     failed += [rank.rank for rank in data.state.ranks if rank.status == "failed"]
     ranks: Sequence[int] = list(dict.fromkeys(failed))[:_MOST_FAILED_RANKS]
+    mask = output_mask(run.folder)
     for rank in ranks or ([0] if data.state.ranks else [-1]):
-        mask = output_mask(run.folder)
-        lines = [mask.line(line.data).decode(errors="replace") for line in run.logs.tail(rank, _LAST_LINES)]
+        lines = [
+            mask.line(line.data, line.rank, line.rank).decode(errors="replace")
+            for line in run.logs.tail(rank, _LAST_LINES)
+        ]
         if lines:
             data.last_lines[rank] = [text.rstrip("\r\n").rpartition("\r")[2][:_LONGEST_LINE] for text in lines]

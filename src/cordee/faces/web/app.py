@@ -21,6 +21,7 @@ from cordee.core.parts import load
 from cordee.core.web.peers import Peers
 from cordee.core.web.tokens import Token
 from cordee.faces.web.answers.cache import Cache
+from cordee.faces.web.answers.error_page import error_page
 from cordee.faces.web.answers.errors import NotFound, status_of
 from cordee.faces.web.answers.openapi import describe
 from cordee.faces.web.answers.tables import encode_json
@@ -98,29 +99,37 @@ class _Static(StaticFiles):
         return response
 
 
-def _error(error: CordeeError, status: int, headers: Any = None) -> Response:
-    return Response(encode_json(error.document()), status, headers, "application/json")
+def _error(request: Request, error: CordeeError, status: int, headers: Any = None) -> Response:
+    """Return the answer: a page where a browser was opened at this address, JSON for all who ask for data."""
+    told = {**(headers or {}), "Vary": "Accept"}
+    if "text/html" in request.headers.get("accept", ""):
+        return Response(error_page(error), status, told, "text/html; charset=utf-8")
+    return Response(encode_json(error.document()), status, told, "application/json")
 
 
 async def _told(request: Request, error: Exception) -> Response:
     assert isinstance(error, CordeeError)
-    return _error(error, status_of(error))
+    return _error(request, error, status_of(error))
 
 
 async def _wrong_parameter(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     name = str(first["loc"][-1])
-    return _error(UsageError(f"{name}: {first['msg']}", given=str(first.get("input"))[:200]), 400)
+    wrong = UsageError(f"{name}: {first['msg']}", given=str(first.get("input"))[:200])
+    return _error(request, wrong, 400)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _error(NotFound(str(error.detail), given=request.url.path[:200]), error.status_code, error.headers)
+    unknown = error.status_code == 404
+    text = "there is nothing under this address" if unknown else str(error.detail)
+    what = "the pages begin at /, what they show as data at /api/runs" if unknown else None
+    return _error(request, NotFound(text, given=request.url.path[:200], next=what), error.status_code, error.headers)
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _error(CordeeError("the server failed at this; its log says more"), 500)
+    return _error(request, CordeeError("the server failed at this; its log says more"), 500)

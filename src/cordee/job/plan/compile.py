@@ -35,7 +35,9 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         name="main",
         request=request,
         tasks=tasks_of(loaded, request, command, systems.env),
-        restart=model.RestartPolicy(retries=job.restart.retries, backoff_s=job.restart.backoff),
+        restart=model.RestartPolicy(
+            retries=job.restart.retries, backoff_s=job.restart.backoff, forget_s=job.restart.forget
+        ),
         segment=segment,
         **systems.parts,
     )
@@ -62,6 +64,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
             gpus=job.sampling.gpus,
             threads=job.sampling.threads,
             hardware=job.sampling.hardware,
+            keep_s=job.sampling.keep,
         ),
         metrics=model.Metrics(
             adapters=job.metrics.adapters,
@@ -86,5 +89,6 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         },
         node_parts=node_parts(loaded.systems),
         backend_part=backend_part,
+        logs_keep_bytes=job.logs.keep,
     )
     return plan, examine(loaded, plan, placement, systems, command)

@@ -87,7 +87,8 @@ class CheckpointPolicy(Frozen):
     """Where complete checkpoints lie; `ignore` are those that were there before (name to mtime in ns).
 
     `own_folder`: `path` is the run's own, and all in it is. `resume` is `self` where the script finds its newest one.
-    `begin` is None where the run begins from nothing but its own.
+    `begin` is None where the run begins from nothing but its own. `node_places` are paths of the profile's storage on each
+    node's own disks; `purge_s` is the age at which files are removed from where `path` is.
     """
 
     path: str
@@ -104,6 +105,9 @@ class CheckpointPolicy(Frozen):
     pace: str = "auto"
     keep: int = 3
     milestones: int | None = None
+    tiers: tuple[str, ...] = ("shared",)
+    node_places: tuple[str, ...] = ()
+    purge_s: float | None = None
 
 
 class RestartPolicy(Frozen):
@@ -111,6 +115,7 @@ class RestartPolicy(Frozen):
 
     retries: int
     backoff_s: float
+    forget_s: float | None = None
 
 
 class SegmentPolicy(Frozen):
@@ -139,9 +144,12 @@ class EnvironmentPlan(Frozen):
 
 
 class DataStaging(Frozen):
-    """How a data set is brought to the nodes: `tiers` are paths of the profile's storage on each node's own disks."""
+    """How a data set is brought to the nodes: `tiers` are paths of the profile's storage on each node's own disks, `prepare` is
+    run there once; with `part` each of n nodes gets every n-th file."""
 
     tiers: tuple[str, ...] = ()
+    prepare: tuple[str, ...] = ()
+    part: bool = False
 
 
 class DataSet(Frozen):
@@ -205,13 +213,14 @@ class Sampling(Frozen):
     """Seconds between two samples; `gpus` is `auto`, `none`, or the source that measures them.
 
     `threads`: whether each thread is looked at, too; None: where samples are at least 1 s apart. `hardware`: whether faults of
-    the nodes become findings of the run.
+    the nodes become findings of the run. `keep_s`: samples that are older are thinned; None: none are.
     """
 
     interval_s: float
     gpus: str = "auto"
     threads: bool | None = None
     hardware: bool = True
+    keep_s: float | None = None
 
 
 class Scrape(Frozen):
@@ -252,7 +261,8 @@ class Plan(Frozen):
     supervisor listens and ranks meet (None: where the node's own name leads); `network_trusted` is the profile's word that
     nobody else reads there. `gpu_models` are those of the profile, by its names. `node_parts` are the `module:object` that
     fill the ports of the node side, by the port; `backend_part` is where a back end of others lies, as `module:object`: nodes load it from node.zip.
-    `parent` is the folder of the run that this one is a child of.
+    `parent` is the folder of the run that this one is a child of. `logs_keep_bytes`: of what each node prints in a segment, so many of the last
+    bytes stay (None: all).
     """
 
     schema_: Literal["cordee.plan/1"] = "cordee.plan/1"
@@ -275,6 +285,7 @@ class Plan(Frozen):
     node_parts: dict[str, str] = Field(default_factory=dict)
     backend_part: str | None = None
     parent: str | None = None
+    logs_keep_bytes: int | None = None
 
     @property
     def step(self) -> Step:
@@ -283,6 +294,8 @@ class Plan(Frozen):
 
     def document(self) -> dict[str, object]:
         """Return the plan as plan.json has it."""
-        unsaid = {name for name in ("gpu_models", "backend_part", "parent") if not getattr(self, name)}
+        unsaid = {
+            name for name in ("gpu_models", "backend_part", "parent", "logs_keep_bytes") if not getattr(self, name)
+        }
         document = self.model_dump(mode="json", exclude=unsaid)
         return {"schema": document.pop("schema_"), **document}

@@ -29,7 +29,7 @@ def request_of(loaded: LoadedJob, placement: Placement, command: CommandFacts) -
         gpus_per_node=need.gpus_per_node,
         ranks_per_node=ranks,
         cpus_per_rank=cpus,
-        memory_bytes=need.memory,
+        memory_bytes=need.memory or None,
         time_s=need.time,
         gpu=need.gpu,
         scheduler=model.Scheduler(

@@ -20,6 +20,12 @@ def meets(requirement: str | None, model: str | None, known: Mapping[str, GpuMod
     return None if None in answers else True
 
 
+def least_memory(requirement: str | None) -> int | None:
+    """Return the bytes of memory that a requirement asks each GPU for; None: it does not."""
+    matches = [match for part in (requirement or "").split(",") if (match := _PART.match(part.strip()))]
+    return next((parse_size(match.group(2).strip()) for match in matches if match.group(1) == "memory"), None)
+
+
 def describe(model: str, known: Mapping[str, GpuModel]) -> str:
     """Return a model with what is known of it: `a100 (40 to 80 GB, capability 8.0)`."""
     facts = facts_of(model, known)

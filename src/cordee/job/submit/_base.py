@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from cordee.runs.folder import RunFolder
 
@@ -73,3 +73,11 @@ class Submitter(ABC):
     def active(self, folder: RunFolder) -> bool:
         """Return whether the place still holds the run, or may hold it."""
         return self.standing(folder).state != "gone"
+
+
+@runtime_checkable
+class SubmitsAfter(Protocol):
+    """A place whose queue holds a run until another job of it has succeeded."""
+
+    def submit_after(self, folder: RunFolder, plan: dict[str, Any], job: str) -> str:
+        """Place the run as `submit` does; it starts once the job has succeeded, and is taken out of the queue where that fails."""

@@ -9,8 +9,10 @@ import py_compile
 import shutil
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import cordee
@@ -18,6 +20,7 @@ from cordee.core import sides
 from cordee.core.errors import RunFolderError, SubmitError
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+_UNUSED_S = 30 * 86_400.0
 
 
 def node_side_files() -> list[Path]:
@@ -78,7 +81,7 @@ def add_package(target: Path, part: str) -> None:
 
 
 def write_node_zip(target: Path, packages: Sequence[str] = ()) -> None:
-    """Write the node side to `target`; a copy compiled earlier for this interpreter is used again.
+    """Write the node side to `target`; a copy compiled earlier for this interpreter is used again, and kept while it is.
 
     Args:
         target: the file.
@@ -89,14 +92,23 @@ def write_node_zip(target: Path, packages: Sequence[str] = ()) -> None:
     """
     sources = _sources(packages)
     cached = _cache_path(sources)
-    if not cached.is_file():
-        try:
+    try:
+        if not cached.is_file():
             cached.parent.mkdir(parents=True, exist_ok=True)
             _build(cached, sources)
-        except OSError:
-            _build(target, sources)
-            return
-    shutil.copyfile(cached, target)
+            _forget_unused(cached.parent)
+        with suppress(OSError):  # it may be somebody else's
+            os.utime(cached)
+        shutil.copyfile(cached, target)
+    except OSError:
+        _build(target, sources)
+
+
+def _forget_unused(folder: Path) -> None:
+    for path in folder.glob("node-*.zip"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > _UNUSED_S:
+                path.unlink()
 
 
 def _cache_path(sources: dict[str, Path]) -> Path:

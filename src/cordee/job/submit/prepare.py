@@ -15,8 +15,10 @@ from cordee.core.documents.files import write_new
 from cordee.core.errors import DocumentError, RunFolderError, SubmitError
 from cordee.core.findings import Finding
 from cordee.core.parts import load
+from cordee.core.registry import all_systems
 from cordee.core.secrets import masked_document, masked_text
 from cordee.job.command_line import argv_of, document_of
+from cordee.job.document import AUTO_MEMORY
 from cordee.job.load import LoadedJob, load_command, load_job
 from cordee.job.plan.compile import make_plan
 from cordee.job.plan.model import Plan
@@ -99,12 +101,30 @@ def prepare(spec: str, cluster: str, flags: dict[str, Any], runs: Path | None, p
         loaded = load_job(spec, cluster=cluster, flags=flags)
     run_id = new_run_id(loaded.job.name)
     folder = RunFolder((runs or runs_path(loaded.cluster.runs or "runs")) / run_id)
+    loaded, sized = _without_auto(loaded, folder.root.parent)
     plan, findings = make_plan(loaded, run_id=run_id, run_folder=folder.root)
+    findings = [*findings, *sized]
     children = prepare_children(loaded, folder)
     if children is not None:
         findings = merged_findings(findings, children)
     script = submitter(plan.backend).script(folder, plan.document()) if is_known(plan.backend) else ""
     return Prepared(loaded, plan, [_masked(finding) for finding in findings], script, children)
+
+
+def _without_auto(loaded: LoadedJob, runs: Path) -> tuple[LoadedJob, list[Finding]]:
+    """Return a job with what `auto` stands for, as systems know it from earlier runs."""
+    need = loaded.job.need
+    if need.memory != AUTO_MEMORY:
+        return loaded, []
+    known: dict[str, Any] = {"memory": None}
+    findings: list[Finding] = []
+    for system in all_systems():
+        if system.auto:
+            values, said = load(system.auto)(loaded, runs)
+            known.update(values)
+            findings += said
+    job = loaded.job.model_copy(update={"need": need.model_copy(update=known)})
+    return replace(loaded, job=job), findings
 
 
 def _masked(finding: Finding) -> Finding:

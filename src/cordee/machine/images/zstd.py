@@ -51,6 +51,8 @@ def libzstd() -> Optional[ctypes.CDLL]:
     library.ZSTD_decompressStream.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     library.ZSTD_decompress.restype = ctypes.c_size_t
     library.ZSTD_decompress.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+    library.ZSTD_compress.restype = ctypes.c_size_t
+    library.ZSTD_compress.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
     library.ZSTD_isError.argtypes = [ctypes.c_size_t]
     library.ZSTD_getErrorName.restype = ctypes.c_char_p
     library.ZSTD_getErrorName.argtypes = [ctypes.c_size_t]

@@ -165,8 +165,8 @@ def with_marker(prefix: str, table: Optional[dict[int, Process]] = None) -> list
 
 
 def of_ranks(owner: str) -> list[Process]:
-    """Return the living processes of all ranks, of any attempt, that an agent with this prefix of markers started."""
-    begin = f"{owner}/rank-"
+    """Return the living processes of all ranks, and of a pool's tasks, of any attempt, that an agent with this prefix of markers started."""
+    begin = (f"{owner}/rank-", f"{owner}/task-")
     return [process for process in with_marker(f"{owner}/") if (marker_of(process.pid) or "").startswith(begin)]
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 from cordee.machine.squashfs.decompressors import decompressor
@@ -21,7 +24,7 @@ _NONE = 0xFFFFFFFF
 _METADATA_BYTES, _BLOCK_BYTES = 8192, 1 << 20
 _STORED, _DATA_STORED = 0x8000, 1 << 24
 _MOST_NAMES, _MOST_DEPTH, _MOST_VALUES, _VALUE_BYTES = 20_000_000, 512, 256, 1 << 16
-_CACHED = 512
+_CACHED, _MOST_BLOCKS = 512, 1 << 22
 _KINDS = {1: "folder", 2: "file", 3: "link", 4: "device", 5: "device", 6: "fifo", 7: "socket"}
 _PREFIXES = {0: "user.", 1: "trusted.", 2: "security."}
 # Of each type of inode: its fields behind the common ones, up to what has no fixed length.
@@ -71,6 +74,17 @@ class _Inode(NamedTuple):
     block: int
 
 
+class StoredFile(NamedTuple):
+    """Where the content of a file lies."""
+
+    inode: int
+    size: int
+    lengths: array[int]  # of its blocks, with the bit that says that one is stored as it is
+    starts: array[int]
+    fragment: int
+    offset: int  # in the fragment
+
+
 class SquashfsReader:
     """A squashfs that is open.
 
@@ -80,6 +94,10 @@ class SquashfsReader:
     Attributes:
         compression: by its name.
         made_at: epoch seconds.
+        block_bytes: of a block of data, unpacked.
+        flags: of the file as a whole.
+        data_bytes: where its data end and its tables begin.
+        has_attributes: whether names in it have extended attributes.
 
     Raises:
         SquashfsFault: it is none, is cut off, or nothing here unpacks its compression.
@@ -91,15 +109,18 @@ class SquashfsReader:
         if len(first) < _SUPERBLOCK.size or first[:4] != b"hsqs":
             raise SquashfsFault("it is no squashfs")
         words = _SUPERBLOCK.unpack(first)
-        _, _, self.made_at, self._block_bytes, self._fragments, compression, _, _, self._ids, major, minor = words[:11]
+        _, _, self.made_at, self.block_bytes, self._fragments, compression, _, self.flags, self._ids, major, minor = (
+            words[:11]
+        )
         self._root, self._used, self._id_at, self._xattr_at, self._inode_at, self._dir_at, self._fragment_at, _ = words[
             11:
         ]
+        self.data_bytes, self.has_attributes = self._inode_at, self._xattr_at < self._used
         if (major, minor) != (4, 0):
             raise SquashfsFault(f"it is squashfs {major}.{minor}, not 4.0")
         if os.fstat(descriptor).st_size < self._used:
             raise SquashfsFault("it is cut off")
-        if not 4096 <= self._block_bytes <= _BLOCK_BYTES:
+        if not 4096 <= self.block_bytes <= _BLOCK_BYTES:
             raise SquashfsFault("its blocks are of a size that none have")
         self.compression = COMPRESSIONS.get(compression, f"number {compression}")
         unpack = decompressor(self.compression)
@@ -108,6 +129,8 @@ class SquashfsReader:
         self._unpack = unpack
         self._cache: OrderedDict[int, tuple[bytes, int]] = OrderedDict()
         self._owners: dict[int, int] = {}
+        self._opened: StoredFile | None = None
+        self._last = -1, -1, b""
 
     def walk(self) -> Iterator[SquashfsNode]:
         """Yield all names below the root, folders before what is in them.
@@ -134,33 +157,87 @@ class SquashfsReader:
                     seen.add(inner)
                     waiting.append((path + "/", inner, depth + 1))
 
-    def read(self, node: SquashfsNode, limit: int) -> bytes:
-        """Return the beginning of a file, at most `limit` bytes.
+    def root(self) -> tuple[int, int]:
+        """Return permission bits and time of the root.
 
         Raises:
             SquashfsFault: it is damaged.
         """
-        inode, wanted = self._inode(node.inode), min(node.size, limit)
-        if inode.kind != "file":
+        root = self._inode(self._root)
+        return root.mode, root.mtime
+
+    def target(self, node: SquashfsNode) -> str:
+        """Return where a symbolic link leads.
+
+        Raises:
+            SquashfsFault: it is damaged.
+        """
+        inode = self._inode(node.inode)
+        text, _, _ = self._metadata(inode.block, inode.behind, min(inode.fields[1], _VALUE_BYTES))
+        return text.decode("utf-8", "surrogateescape")
+
+    def fragments(self) -> bytes:
+        """Return the table of fragments, 16 bytes each.
+
+        Raises:
+            SquashfsFault: it is damaged.
+        """
+        return b"".join(self._in_table(self._fragment_at, number, 16) for number in range(self._fragments))
+
+    def read(self, node: SquashfsNode, limit: int, offset: int = 0) -> bytes:
+        """Return a piece of a file: at most `limit` bytes from `offset` on.
+
+        Raises:
+            SquashfsFault: it is damaged.
+        """
+        if node.kind != "file":
             return b""
-        if len(inode.fields) == 7:
-            start, size, _, _, fragment, offset, _ = inode.fields
+        if self._opened is None or self._opened.inode != node.inode:
+            self._opened = self.stored(node.inode)
+        opened, content = self._opened, bytearray()
+        end = min(opened.size, offset + limit)
+        while offset + len(content) < end:
+            at = offset + len(content)
+            piece = self._block_of(opened, at // self.block_bytes)
+            begin = at % self.block_bytes
+            content += piece[begin : begin + end - at]
+        return bytes(content)
+
+    def stored(self, inode: int) -> StoredFile:
+        """Return where the blocks of a file lie.
+
+        Raises:
+            SquashfsFault: it is damaged.
+        """
+        about = self._inode(inode)
+        if len(about.fields) == 7:
+            start, size, _, _, fragment, offset, _ = about.fields
         else:
-            start, fragment, offset, size = inode.fields
-        blocks = size // self._block_bytes if fragment != _NONE else -(-size // self._block_bytes)
-        needed = min(blocks, -(-wanted // self._block_bytes))
-        sizes = struct.unpack(f"<{needed}I", self._metadata(inode.block, inode.behind, 4 * needed)[0])
-        content = bytearray()
-        for each in sizes:
-            length = each & ~_DATA_STORED
-            left = min(self._block_bytes, size - len(content))
-            content += self._data(start, length, each & _DATA_STORED, left) if length else bytes(left)
-            start += length
-        if len(content) < wanted and fragment != _NONE:
-            content += self._fragment(fragment)[offset : offset + size - len(content)]
-        if len(content) < wanted:
+            start, fragment, offset, size = about.fields
+        count = size // self.block_bytes if fragment != _NONE else -(-size // self.block_bytes)
+        if count > _MOST_BLOCKS or start > self._used:
+            raise SquashfsFault("a file has more blocks than there can be, or they lie elsewhere")
+        lengths = array("I", self._metadata(about.block, about.behind, 4 * count)[0] if count else b"")
+        if sys.byteorder == "big":
+            lengths.byteswap()
+        stored = (length & ~_DATA_STORED for length in lengths)
+        return StoredFile(inode, size, lengths, array("Q", accumulate(stored, initial=start)), fragment, offset)
+
+    def _block_of(self, opened: StoredFile, number: int) -> bytes:
+        """Return a block of a file, unpacked; the one that was read last is kept."""
+        if self._last[:2] == (opened.inode, number):
+            return self._last[2]
+        left = min(self.block_bytes, opened.size - number * self.block_bytes)
+        if number < len(opened.lengths):
+            length = opened.lengths[number]
+            stored = length & ~_DATA_STORED
+            data = self._data(opened.starts[number], stored, length & _DATA_STORED, left) if stored else bytes(left)
+        else:
+            data = self._fragment(opened.fragment)[opened.offset : opened.offset + left]
+        if len(data) < left:
             raise SquashfsFault("a file is shorter than it says")
-        return bytes(content[:wanted])
+        self._last = opened.inode, number, data
+        return data
 
     def attributes(self, node: SquashfsNode) -> dict[str, bytes]:
         """Return the extended attributes of a name.
@@ -237,7 +314,7 @@ class SquashfsReader:
         if number >= self._fragments:
             raise SquashfsFault("a fragment is missing")
         start, size, _ = struct.unpack("<QII", self._in_table(self._fragment_at, number, 16))
-        return self._data(start, size & ~_DATA_STORED, size & _DATA_STORED, self._block_bytes)
+        return self._data(start, size & ~_DATA_STORED, size & _DATA_STORED, self.block_bytes)
 
     def _in_table(self, at: int, number: int, size: int) -> bytes:
         """Return an entry of a table whose list of metadata blocks is at a position."""
@@ -252,7 +329,7 @@ class SquashfsReader:
         if stored:
             return data[:most]
         try:
-            return self._unpack(data, self._block_bytes)[:most]
+            return self._unpack(data, self.block_bytes)[:most]
         except ValueError as error:
             raise SquashfsFault(str(error)) from None
 

@@ -92,7 +92,7 @@ def _output(folder: RunFolder, state: RunState, unknown: list[str]) -> tuple[str
         unknown.append(f"what was printed: {error}")
         return ()
     mask = output_mask(folder)
-    return tuple(plain(mask.line(line.data).decode(errors="replace")) for line in lines)
+    return tuple(plain(mask.line(line.data, rank=line.rank).decode(errors="replace")) for line in lines)
 
 
 def _memory(folder: RunFolder, plan: dict[str, Any], state: RunState, unknown: list[str]) -> MemoryFacts:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
+from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
-from cordee.core.units import format_duration
+from cordee.core.units import format_duration, format_size
 from cordee.job.command import script_of
 from cordee.job.document import EXISTING, FRESH, SELF, CheckpointTable
 from cordee.job.load import LoadedJob
@@ -17,10 +19,28 @@ from cordee.job.plan import model
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.model import Plan
 from cordee.job.scripts import Script, read_script
+from cordee.machine.node_tiers import MEMORY_SHARE
 from cordee.runs.checkpoint import Checkpoint as Found
 from cordee.runs.folder import RunFolder
-from cordee.systems.checkpoints.node.folder import MANIFEST, candidates, checkpoint_at, find_checkpoints
+from cordee.systems.checkpoints.node.folder import (
+    MANIFEST,
+    PATTERN,
+    candidates,
+    checkpoint_at,
+    find_checkpoints,
+    read_manifest,
+)
 from cordee.systems.checkpoints.node.owner import owner_of, owners_folder, trainers
+from cordee.systems.checkpoints.storage import purge_finding, striping_advice
+from cordee.wire.stores import Patience, open_store
+from cordee.wire.stores.patience import SilentStore
+
+# Copies of a node's part: on it and on its neighbour, and those that are on their way to a store. See "On nodes first".
+_KEPT, _SENT = 3, 2
+# Runs of this job that are looked into for what they saved.
+_LOOKED_AT = 10
+# A store is asked once when a job is checked.
+_PATIENCE = Patience(total_s=10.0, tries=3, connect_s=5.0, stall_s=5.0)
 
 
 class CheckpointExamination(Examination):
@@ -30,11 +50,14 @@ class CheckpointExamination(Examination):
 
     def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
         """Return where checkpoints lie."""
-        return Contribution(plan_checkpoint(self.loaded.job.checkpoint, self.loaded.folder, self.run_folder))
+        policy = plan_checkpoint(self.loaded.job.checkpoint, self.loaded.folder, self.run_folder)
+        tier = self.loaded.cluster.tier_at(policy.path)
+        known = {"node_places": self.loaded.cluster.node_places, "purge_s": tier[1].purge if tier else None}
+        return Contribution(policy.model_copy(update=known))
 
     def judge(self, plan: Plan) -> list[Finding]:
         """Say what a restart would do."""
-        return examine_checkpoint(self.loaded, plan)
+        return [*examine_checkpoint(self.loaded, plan), *_memory(self.loaded, plan, self.run_folder.parent)]
 
 
 def keep_checkpoints(folder: RunFolder, loaded: LoadedJob, plan: Plan) -> tuple[str, ...]:
@@ -59,10 +82,11 @@ def plan_checkpoint(document: CheckpointTable | None, folder: Path, run_folder: 
         declared=document is not None,
         own_folder=declared.path is None,
         begin=_begin(declared, folder, there),
-        asynchronous=declared.asynchronous,
+        asynchronous=declared.asynchronous or len(declared.tiers) > 1,
         pace=declared.pace,
         keep=declared.keep,
         milestones=declared.milestones,
+        tiers=declared.tiers,
     )
 
 
@@ -93,6 +117,7 @@ def examine_checkpoint(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     findings += _place(loaded, plan)
     findings += _own_folder(loaded, plan, script)
     findings += _others(loaded, plan, script)
+    findings += [*_storage(loaded, plan), *_store(loaded, plan)]
     if plan.step.checkpoint.begin is not None:
         return findings + _begins(loaded, plan)
     return findings + _earlier(loaded, plan)
@@ -108,7 +133,7 @@ def _earlier(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     there = ("1 checkpoint lies" if count == 1 else f"{count} checkpoints lie") + f" in {checkpoint.path} already"
     given = sorted(checkpoint.ignore)[-5:]
     if checkpoint.resume == "self":
-        text = f'{there}, and with resume = "self" the script would continue from them'
+        text = f'{there}, and with resume = "self" the script would continue from the newest'
         allowed = "a folder without another run's checkpoints, or the word that they are meant"
         what = "--begin existing continues from them; else leave out [checkpoint] path, or choose another"
         return [Finding(text, "error", "foreign-checkpoints", file, line, given, allowed, what)]
@@ -162,6 +187,69 @@ def _others(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
     )
     what = "leave out [checkpoint] path, so that each run has a folder of its own, or wait for that run"
     return [Finding(text, "warn", "shared-checkpoints", file=file, line=line, given=checkpoint.path, next=what)]
+
+
+def _storage(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Say what the storage does to checkpoints: what is removed with age, how files are spread."""
+    checkpoint = plan.step.checkpoint
+    ranks = plan.step.request.nodes * plan.step.request.ranks_per_node
+    found = [purge_finding(checkpoint.model_dump()), striping_advice(Path(checkpoint.path), ranks)]
+    file, line = loaded.place("checkpoint", "path")
+    return [dataclasses.replace(one, file=file, line=line) for one in found if one is not None]
+
+
+def _store(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Refuse an object store that says no, and warn of one that says nothing, before saves are not brought there."""
+    address = plan.step.checkpoint.tiers[-1]
+    if "://" not in address:
+        return []
+    try:
+        list(open_store(f"{address.rstrip('/')}/{plan.run}", _PATIENCE).list())
+    except CordeeError as error:
+        file, line = loaded.place("checkpoint", "tiers")
+        if isinstance(error, SilentStore):  # nodes may have another way to it
+            text, severity = (
+                f"whether checkpoints can go to the object store cannot be seen from here: {error.text}",
+                "warn",
+            )
+        else:
+            text, severity = f"checkpoints cannot go to the object store: {error.text}", "error"
+        return [Finding(text, severity, "checkpoint-store", file, line, address, error.allowed, error.next or "")]
+    return []
+
+
+def _memory(loaded: LoadedJob, plan: Plan, runs: Path) -> list[Finding]:
+    """Warn where what the last run of this job saved would not fit into the memory of its nodes as often as it may lie there."""
+    policy, memory, nodes = plan.step.checkpoint, loaded.job.need.memory, plan.step.request.nodes
+    if policy.tiers[0] != "memory" or memory is None:
+        return []
+    size = _last_bytes(runs, loaded.job.name) if policy.own_folder else _newest_bytes(policy.path)
+    copies = 1 + _KEPT * (2 if nodes > 1 else 1) + _SENT * (len(policy.tiers) > 2)
+    needed = copies * size // nodes
+    if needed <= MEMORY_SHARE * memory:
+        return []
+    file, line = loaded.place("checkpoint", "tiers")
+    text = (
+        f"saves may take up to {format_size(needed)} of the memory of each node: the last one had {format_size(size)}, and {copies} "
+        "copies of a node's part may be there; what does not fit goes to shared storage at once"
+    )
+    given, allowed = f"need.memory {format_size(memory)}", f"at least {format_size(int(needed / MEMORY_SHARE))}"
+    what = 'ask for more memory or more nodes, or write tiers = ["node", "shared"]'
+    return [Finding(text, "warn", "checkpoint-memory", file, line, given, allowed, what)]
+
+
+def _last_bytes(runs: Path, name: str) -> int:
+    """Return the bytes of the newest checkpoint of the last run of a job that has one in its own folder, 0 without any."""
+    folders = sorted(runs.glob(f"{name}-*/checkpoints"), reverse=True)[:_LOOKED_AT]
+    return next(filter(None, map(_newest_bytes, folders)), 0)
+
+
+def _newest_bytes(folder: Path | str) -> int:
+    newest = next(reversed([one for one in candidates(folder, PATTERN) if (Path(one.path) / MANIFEST).is_file()]), None)
+    try:
+        return sum(read_manifest(newest.path)["files"].values()) if newest is not None else 0
+    except (OSError, ValueError):
+        return 0
 
 
 def _own_folder(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:

@@ -16,7 +16,9 @@ from cordee.runs.plan import read_plan
 from cordee.systems.checkpoints.node.folder import MANIFEST, PATTERN, candidates, checkpoint_at
 from cordee.systems.checkpoints.node.owner import owner_of, trainers
 from cordee.systems.checkpoints.node.sums import verify
-from cordee.systems.checkpoints.node.training_folder import discard, firsts
+from cordee.systems.checkpoints.node.tiers.node_saves import NodeSaves
+from cordee.systems.checkpoints.node.tiers.object_saves import ObjectSaves, address_of, step_of
+from cordee.systems.checkpoints.node.training_folder import discard, staying
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,10 @@ class KeptCheckpoint:
     Attributes:
         step: the number in its name, None without one.
         run: that made it, None where that is not known.
-        complete: whether it is whole by names and sizes; `reason`: why not.
         bytes: of all its files.
-        time: UTC epoch seconds of its last change.
+        tier: `shared`; `nodes`: it lies on the nodes of a run alone, and `path` names them; or `store`.
+        complete: whether it is whole by names and sizes; `reason`: why not.
+        time: UTC epoch seconds of its last change; None where it is not known.
         described: whether `cordee.checkpointer` wrote it.
     """
 
@@ -36,25 +39,27 @@ class KeptCheckpoint:
     path: str
     step: int | None
     run: str | None
-    complete: bool
-    reason: str
     bytes: int
-    time: float
-    described: bool
+    tier: str = "shared"
+    complete: bool = True
+    reason: str = ""
+    time: float | None = None
+    described: bool = True
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
         names = ("name", "step", "path", "run", "complete", "bytes", "time")
         reason = {} if self.complete else {"reason": self.reason}
-        return {**{name: getattr(self, name) for name in names}, "tier": "shared", **reason}
+        return {**{name: getattr(self, name) for name in names}, "tier": self.tier, **reason}
 
 
 @dataclass(frozen=True)
 class CheckpointLibrary:
-    """Checkpoints in one folder, the newest last."""
+    """Checkpoints in one folder, the newest last; `run` is the one that was asked for, if one was."""
 
     path: str
     checkpoints: list[KeptCheckpoint] = field(default_factory=list)
+    run: RunFolder | None = None
 
 
 def library_of(target: str, runs: str | None) -> CheckpointLibrary:
@@ -77,8 +82,51 @@ def library_of(target: str, runs: str | None) -> CheckpointLibrary:
         if path.is_file() or (path / MANIFEST).exists() or (path / ".metadata").exists():
             return CheckpointLibrary(str(path.absolute().parent), _kept([_entry(path)]))
         return CheckpointLibrary(str(path.absolute()), _kept(candidates(path, PATTERN)))
-    policy = read_plan(found(target, runs)).step.checkpoint
-    return CheckpointLibrary(policy.path, _kept(candidates(policy.path, policy.pattern)))
+    folder = found(target, runs)
+    policy = read_plan(folder).step.checkpoint
+    return CheckpointLibrary(policy.path, _kept(candidates(policy.path, policy.pattern)), folder)
+
+
+def on_nodes(library: CheckpointLibrary) -> list[KeptCheckpoint]:
+    """Return what lies whole on the nodes of a run and not on shared storage, the newest last; nodes that do not answer have none."""
+    if library.run is None:
+        return []
+    there = {one.step for one in library.checkpoints if one.complete and one.run == library.run.id}
+    return [
+        KeptCheckpoint(
+            name=save.completion.name,
+            path=", ".join(sorted({node for _, nodes in save.parts.values() for node in nodes})),
+            step=save.completion.step,
+            run=library.run.id,
+            bytes=sum(part.bytes for part, _ in save.parts.values()),
+            tier="nodes",
+        )
+        for save in reversed(NodeSaves(str(library.run.control), comes_back_s=0.0).found())
+        if save.completion.step not in there
+    ]
+
+
+def in_store(library: CheckpointLibrary) -> list[KeptCheckpoint]:
+    """Return what lies in the object store of a run, the newest last.
+
+    Raises:
+        DataError: the store refuses, or did not answer in time.
+    """
+    address = address_of(read_plan(library.run).step.checkpoint.tiers, library.run.id) if library.run else ""
+    found = ObjectSaves(address).listed() if address else {}
+    return [
+        KeptCheckpoint(
+            name=save.partition(".")[0],
+            path=f"{address}/{save}",
+            step=step_of(save),
+            run=library.run.id if library.run else None,
+            bytes=sum(files.values()),
+            tier="store",
+            complete=MANIFEST in files,
+            reason="" if MANIFEST in files else f"{MANIFEST}, which is written last, is missing",
+        )
+        for save, files in sorted(found.items(), key=lambda one: step_of(one[0]))
+    ]
 
 
 def newest_on(library: CheckpointLibrary) -> KeptCheckpoint:
@@ -114,10 +162,10 @@ def prunable(library: CheckpointLibrary, keep: int, milestones: int) -> tuple[li
     old: list[KeptCheckpoint] = []
     whole = [one for one in library.checkpoints if one.described and one.complete]
     for run in {one.run for one in whole} - training:
-        mine = sorted((one for one in whole if one.run == run), key=lambda one: one.time)
-        stay = firsts([Checkpoint(one.path, one.name, one.step, 0) for one in mine], milestones)
-        old += [one for one in mine[:-keep] if one.path not in stay]
-    return sorted(old, key=lambda one: one.time), sorted(training & {one.run for one in whole if one.run})
+        mine = sorted((one for one in whole if one.run == run), key=lambda one: one.time or 0.0)
+        stay = staying([Checkpoint(one.path, one.name, one.step, 0) for one in mine], keep, milestones)
+        old += [one for one in mine if one.path not in stay]
+    return sorted(old, key=lambda one: one.time or 0.0), sorted(training & {one.run for one in whole if one.run})
 
 
 def remove(old: Iterable[KeptCheckpoint]) -> None:
@@ -148,14 +196,9 @@ def _kept(entries: list[Checkpoint]) -> list[KeptCheckpoint]:
         problems: list[str] = []
         whole = checkpoint_at(entry.path, problems) is not None
         reason = problems[0].partition(" is not used: ")[2] or problems[0] if problems else ""
+        known = (entry.name, entry.path, entry.step, owner_of(entry, among), _bytes_of(entry.path), "shared")
         described = os.path.isfile(os.path.join(entry.path, MANIFEST))
-        size = _bytes_of(entry.path)
-        run = owner_of(entry, among)
-        kept.append(
-            KeptCheckpoint(
-                entry.name, entry.path, entry.step, run, whole, reason, size, entry.mtime_ns / 1e9, described
-            )
-        )
+        kept.append(KeptCheckpoint(*known, whole, reason, entry.mtime_ns / 1e9, described))
     return kept
 
 

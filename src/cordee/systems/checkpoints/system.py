@@ -15,5 +15,9 @@ SYSTEM = System(
     data_sets="cordee.systems.checkpoints.views:data_sets",
     routes="cordee.systems.checkpoints.routes:router",
     pages=(Page("run/:run/storage", "storage.js", "Storage", tab=True),),
-    node_parts={"checkpoints": "cordee.systems.checkpoints.node.owner:RunCheckpoints"},
+    offers={"weights": "cordee.systems.checkpoints.offered:exported_weights"},
+    node_parts={
+        "checkpoints": "cordee.systems.checkpoints.node.owner:RunCheckpoints",
+        "companion/checkpoints": "cordee.systems.checkpoints.node.tiers.companion:CheckpointCompanion",
+    },
 )

@@ -16,7 +16,13 @@ class CheckpointView(RunView):
     """How often the run saves, against what would lose least."""
 
     def findings_of_samples(self, run: Run) -> list[Finding]:
-        from cordee.systems.checkpoints.pace.interval import failure_rate, interval_advice
+        from cordee.systems.checkpoints.storage import purge_finding
+
+        found = [purge_finding(self.step.get("checkpoint") or {}), *self._how_often(run)]
+        return [one for one in found if one is not None]
+
+    def _how_often(self, run: Run) -> list[Finding | None]:
+        from cordee.systems.checkpoints.pace.interval import beside_advice, failure_rate, interval_advice
         from cordee.systems.checkpoints.pace.view import storage_view
 
         view = storage_view(run)
@@ -24,7 +30,8 @@ class CheckpointView(RunView):
             return []
         nodes = max(1, sum(node.role == "active" for node in self.state.nodes))
         advice = interval_advice(view, failure_rate(run.folder.root.parent), nodes)
-        return [advice] if advice is not None else []
+        beside = None if (self.step.get("checkpoint") or {}).get("asynchronous") else beside_advice(view)
+        return [advice, beside]
 
 
 def data_sets() -> tuple[KeptData, ...]:

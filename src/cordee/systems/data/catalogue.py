@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,17 +103,7 @@ def tier_of(place: str, profile: ClusterProfile, named: str | None = None) -> tu
         return named, profile.storage[named]
     if "://" in place:
         return None
-    real = os.path.realpath(place)
-    found = [(root, name) for name, root in _roots(profile) if _below(real, root)]
-    if not found:
-        return None
-    name = max(found, key=lambda one: len(one[0]))[1]
-    return name, profile.storage[name]
-
-
-def _roots(profile: ClusterProfile) -> Iterator[tuple[str, str]]:
-    for name, tier in profile.storage.items():
-        yield name, os.path.realpath(_filled(tier.path, None))
+    return profile.tier_at(place)
 
 
 def _is_there(path: str) -> bool:
@@ -135,10 +125,6 @@ def _is_there(path: str) -> bool:
             ) from None
         return True
     return False
-
-
-def _below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _filled(given: str, folder: Path | None) -> str:

@@ -13,25 +13,30 @@ from cordee.core.backends import abilities
 from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size
+from cordee.job.command import script_of
 from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.examine.storage import local_kind
 from cordee.job.profile import StorageTier
+from cordee.job.scripts import read_script
+from cordee.machine.node_tiers import MEMORY_SHARE
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.data.catalogue import Located, known_as, locate, located, tier_of
+from cordee.systems.data.last_use import last_use
 from cordee.systems.data.listing import DataLook, look
 from cordee.systems.data.listing_store import look_in_store
 from cordee.systems.data.node.read.variables import data_variable
 from cordee.systems.data.node.shards.index import INDEX_NAME
-from cordee.systems.data.node.stage.tier import MEMORY_BYTES, MEMORY_SHARE
+from cordee.systems.data.node.stage.tier import MEMORY_BYTES
 from cordee.systems.data.shared import is_member, may_read
-from cordee.systems.data.stage.stage import node_tiers
 
 SMALL_BYTES = 1 << 20
 MANY_FILES = 1000
 _SOON_S = 7 * 86400.0
+# Of which each file stands for itself.
+_PARTED = ("files", "shards", "parquet", "hdf5", "object store")
 
 
 class DataExamination(Examination):
@@ -41,7 +46,7 @@ class DataExamination(Examination):
 
     def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
         """Bring each data set's place into a variable, and before the eyes of ranks in a container."""
-        planned, findings = plan_data(self.loaded)
+        planned, findings = plan_data(self.loaded, self.run_folder.parent)
         places = tuple(shown_of(one) for one in planned) if self.loaded.job.environment else ()
         return Contribution(planned, findings, places, {one.variable: one.place for one in planned})
 
@@ -69,8 +74,11 @@ def keep_data(folder: RunFolder, loaded: LoadedJob, plan: model.Plan) -> tuple[s
     return tuple(one.place for one in plan.step.data if "://" not in one.place)
 
 
-def plan_data(loaded: LoadedJob) -> tuple[tuple[model.DataSet, ...], list[Finding]]:
+def plan_data(loaded: LoadedJob, runs: Path) -> tuple[tuple[model.DataSet, ...], list[Finding]]:
     """Return the data sets of a job as they were found, and what is worth saying of them.
+
+    Args:
+        runs: where runs lie, of which the last ones say how their data was used.
 
     One that cannot be had is left out: then one of the findings is an error.
     """
@@ -93,7 +101,7 @@ def plan_data(loaded: LoadedJob) -> tuple[tuple[model.DataSet, ...], list[Findin
                 )
                 continue
             found = Located(given.source, given.source)
-        one = _Examined(loaded, name, found, saying)
+        one = _Examined(loaded, name, found, saying, runs)
         if one.readable():
             one.say()
             planned[variable] = one.planned()
@@ -113,9 +121,11 @@ def _on_the_nodes_alone(loaded: LoadedJob, source: str, key: str, saying: JobFin
 class _Examined:
     """One data set that was located, looked at once."""
 
-    def __init__(self, loaded: LoadedJob, name: str, found: Located, saying: JobFindings) -> None:
+    def __init__(self, loaded: LoadedJob, name: str, found: Located, saying: JobFindings, runs: Path) -> None:
+        self._runs = runs
         self._loaded, self._name, self._found, self._saying = loaded, name, found, saying
         self._key, self._to = f"data.{name}.from", loaded.job.data[name].to
+        self._part = loaded.job.data[name].part == "node"
         self._tier = tier_of(found.place, loaded.cluster, found.shared.tier if found.shared else None)
         self._look = self._looked()
 
@@ -159,6 +169,12 @@ class _Examined:
 
     def _staging(self) -> model.DataStaging | None:
         """Return how it is brought to the nodes, if it is; and say what `auto` decided, and what memory it takes."""
+        prepare = self._loaded.job.data[self._name].prepare
+        if prepare is not None and self._to not in ("memory", "node"):
+            key, text = f"data.{self._name}.prepare", f"{self._name} is not prepared where it is read in place"
+            what = 'write to = "node" or "memory" beside it'
+            self._saying.error(key, "bad-value", text, given=self._to, allowed=["memory", "node"], next=what)
+        self._judge_part()
         if self._to == "shared":
             return None
         why_not = self._not_staged()
@@ -178,6 +194,8 @@ class _Examined:
         size = self._look.bytes if self._look.whole else None
         named = f"{self._name} ({format_size(size)})" if size is not None else self._name
         memory = self._loaded.job.need.memory
+        if self._part and size is not None:
+            size = -(-size // self._loaded.job.need.nodes)
         if self._to == "memory" and size is not None and memory is not None and size > MEMORY_SHARE * memory:
             self._saying.error(
                 f"data.{self._name}.to",
@@ -188,15 +206,40 @@ class _Examined:
                 next='ask for more memory, or write to = "node" or "auto"',
             )
         self._saying.info(f"data.{self._name}.to", "data-staged", f"{named} is brought to {self._where(size)}")
-        return model.DataStaging(tiers=node_tiers(self._loaded.cluster))
+        return model.DataStaging(tiers=self._loaded.cluster.node_places, prepare=prepare or (), part=self._part)
+
+    def _judge_part(self) -> None:
+        """Refuse parts of what ranks need whole on each node."""
+        if not self._part:
+            return
+        script = script_of(self._loaded.job.run)
+        calls = read_script(self._loaded.folder / script, self._loaded.folder).calls if script else ()
+        nodes = self._loaded.job.need.nodes
+        if self._to not in ("memory", "node"):
+            why = "it is read in place"
+        elif self._look.kind not in _PARTED:
+            why = f"it is of the kind {self._look.kind}, and no folder of files that stand for themselves"
+        elif "cordee.dataset" in calls:
+            why = "the script calls cordee.dataset, whose order goes over all samples"
+        elif self._look.whole and (self._look.files or 0) < nodes:
+            why = f"it has {self._look.files} files, and there are {nodes} nodes"
+        else:
+            return
+        key, text = f"data.{self._name}.part", f"{self._name} cannot be parted among the nodes: {why}"
+        what = 'leave out part; or write to = "node" beside it, where the script itself reads the files that lie on its node'
+        self._saying.error(key, "bad-value", text, given="node", allowed="all", next=what)
 
     def _not_staged(self) -> str:
         """Return why it is no use, or not possible, to bring it to the nodes; empty: it is."""
         own = self._tier is not None and self._tier[1].kind != "shared"
         if self._look.elsewhere is not None:
             return "its shards lie elsewhere than its index"
-        if self._to != "auto" or self._found.remote:
+        if self._to != "auto":
             return ""
+        used = last_use(self._runs, self._found.place)
+        against = used.against_staging() if used is not None else ""
+        if against or self._found.remote:
+            return against
         here = (
             None if abilities(self._loaded.cluster.scheduler).several_machines else local_kind(Path(self._found.place))
         )

@@ -9,9 +9,9 @@ from typing import Any
 from cordee.core.errors import CorruptDataError
 from cordee.systems.data.listing import DataLook, SeenFiles, kind_of, kind_of_file
 from cordee.systems.data.node.shards.index import INDEX_NAME, header_of
-from cordee.systems.data.node.stores import ObjectStore, Patience, Stored, open_store
-from cordee.systems.data.node.stores.patience import VARIABLE
-from cordee.systems.data.node.stores.refusals import NoSuchObject
+from cordee.wire.stores import ObjectStore, Patience, Stored, open_store
+from cordee.wire.stores.patience import VARIABLE
+from cordee.wire.stores.refusals import NoSuchObject
 
 MOST_NAMES = 1000
 IMPATIENT = Patience(total_s=5.0, tries=2, connect_s=2.0, stall_s=3.0)

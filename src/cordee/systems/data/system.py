@@ -13,7 +13,7 @@ SYSTEM = System(
     report="cordee.systems.data.report:SECTIONS",
     routes="cordee.systems.data.routes:router",
     node_parts={
-        "stager": "cordee.systems.data.node.stage.run_stager:RunStager",
+        "stager/data": "cordee.systems.data.node.stage.run_stager:RunStager",
         "companion/data": "cordee.systems.data.node.stage.companion:StagingCompanion",
     },
     pages=(Page("run/:run/data", "data.js", "Data", tab=True),),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.core.registry import System
+from cordee.core.registry import Page, System
 
 SYSTEM = System(
     name="egress",
@@ -15,4 +15,6 @@ SYSTEM = System(
     },
     data_sets="cordee.systems.egress.kept:data_sets",
     report="cordee.systems.egress.report:SECTIONS",
+    routes="cordee.systems.egress.routes:router",
+    pages=(Page("run/:run/egress", "egress.js", "Egress", tab=True),),
 )

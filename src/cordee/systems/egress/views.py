@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cordee.core.errors import UsageError
+from cordee.core.stats import finite_values
 from cordee.systems.egress.node.classes import CLASSES, REST, SITE
 from cordee.systems.egress.node.companion import NODE_DEVICE
+
+if TYPE_CHECKING:
+    from cordee.telemetry.store.reader import Run
 
 
 class SentTo(NamedTuple):
@@ -93,3 +98,29 @@ def sums_of(facts: Mapping[str, Mapping[str, Any]]) -> EgressSums:
                 total = total.plus(one)
             classes[kind] = total
     return EgressSums(destinations, classes, methods, unclaimed, tuple(remarks))
+
+
+def rates_of(run: Run, start: float | None, stop: float | None, points: int) -> dict[str, Any]:
+    """Return bytes sent per second by class, summed over the nodes: `times` in UTC seconds, `classes` with null where nothing was measured.
+
+    Args:
+        run: that is open.
+        start, stop: UTC epoch seconds; None: all of it.
+        points: at most so many.
+    """
+    import numpy as np
+
+    from cordee.telemetry.store.views import heat
+
+    try:
+        seen = heat(run, "egress", "egress_transmit_bytes_per_second", start, stop, points)
+    except UsageError:  # nothing was counted
+        return {"times": [], "classes": {}}
+    kinds = [str(device).rpartition(" ")[2] for device in seen.devices]
+    classes = {}
+    for kind in CLASSES:
+        rows = seen.values[[at for at, one in enumerate(kinds) if one == kind]]
+        if np.nansum(rows) > 0:
+            known = np.isfinite(rows).any(axis=0)
+            classes[kind] = finite_values(np.where(known, np.nansum(rows, axis=0), np.nan))
+    return {"times": seen.times.tolist(), "classes": classes}

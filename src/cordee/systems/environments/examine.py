@@ -21,8 +21,9 @@ from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.plan import STEP_ENGINE
 from cordee.systems.environments.edf import Resolved
 from cordee.systems.environments.edf.expand import ExpansionError, expand
-from cordee.systems.environments.images import locate, own_store
+from cordee.systems.environments.images import own_store
 from cordee.systems.environments.images.enroot import image_warnings
+from cordee.systems.environments.machine_check import hook_findings
 from cordee.systems.environments.node.choose import PREFERENCE, choose_engine
 from cordee.systems.environments.node.document import ContainerMount, Environment
 from cordee.systems.environments.node.engines._base import EngineError
@@ -79,12 +80,17 @@ def plan_environment(
         return planned, [*resolved.findings, *saying.findings]
     _mounts(loaded, resolved.environment, saying)
     try:
-        environment = locate(resolved.environment, own_store(environ, site.store))
+        environment = resolved.located(own_store(environ, site.store))
         engine = _engine(loaded, environment, saying)
     except CordeeError as error:
         rule = "no-engine" if isinstance(error, EngineError) else error.kind
         return None, [*resolved.findings, *saying.findings, _finding(loaded, error, rule)]
     files = tuple(map(str, resolved.files))
+    if not abilities(loaded.cluster.scheduler).several_machines:
+        findings = list(hook_findings(resolved, engine))
+        if any(finding.severity == "error" for finding in findings):
+            return None, [*resolved.findings, *saying.findings, *findings]
+        saying.findings.extend(findings)
     warnings = [_placed(loaded, each) for each in image_warnings(environment)]
     environment = with_shown(environment, shown, loaded.folder)
     planned = model.EnvironmentPlan(engine=engine, document=environment.document(), files=files)
@@ -112,8 +118,6 @@ def _resolved(loaded: LoadedJob, environ: Mapping[str, str]) -> tuple[Resolved |
         return None, [_placed(loaded, finding) for finding in error.findings] or [_finding(loaded, error, error.kind)]
     except CordeeError as error:
         return None, [_finding(loaded, error, error.kind)]
-    if resolved.refusals():
-        return None, [*resolved.findings, *resolved.refusals()]
     return resolved, []
 
 
@@ -121,6 +125,11 @@ def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying
     """Return the plan for a site that starts agents in the environment itself, by an option of srun."""
     environment, option = resolved.environment, loaded.cluster.environment.step_option
     words: list[str] = []
+    for table, keys in (("[startup]", environment.startup), ("[stack]", environment.overlay or resolved.views)):
+        if keys:
+            text = f"{table} is done by engines of Cordée, and this site enters the environment by an option of srun"
+            instead = "give `setup` lines and `mounts` in its place"
+            saying.error(_KEY, "not-honoured", text, given=table, next=instead)
     try:
         words = step_options(option, environment, str(resolved.files[-1]))
     except (EngineError, ValueError) as error:  # ValueError: quotes that do not end

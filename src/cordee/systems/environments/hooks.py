@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cordee.core.words import nearest
+from cordee.systems.environments.node.hooks import PREFIX
 
-PREFIX = "com.hooks."
-# Of the hooks at CSCS: docs.cscs.ch, Container Engine, resources and hooks (August 2026).
+# Of the hooks at CSCS: docs.cscs.ch, Container Engine, resources and hooks (August 2026); ldcache is of the Sarus Suite.
 _KEYS = {
     "aws_ofi_nccl": ("enabled", "variant"),
     "cxi": ("enabled",),
     "dcgm": ("enabled",),
+    "ldcache": ("enabled",),
     "netstack": ("name", "source", "version"),
     "nvidia_cuda_mps": ("enabled",),
     "slurm": ("enabled",),
@@ -25,7 +26,7 @@ def hooks_asked_for(annotations: Mapping[str, str]) -> list[str]:
     return [
         name
         for name, value in annotations.items()
-        if name.startswith(PREFIX) and name.endswith(".enabled") and value == "true"
+        if name.startswith(PREFIX) and name.endswith(".enabled") and value.lower() == "true"
     ]
 
 

@@ -9,17 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from cordee.core import registry
 from cordee.core.documents.faults import dotted
 from cordee.core.documents.toml_lines import Keys
 from cordee.core.errors import UsageError
 from cordee.core.findings import Finding
+from cordee.core.ports.images import STALE
 from cordee.core.words import did_you_mean
 from cordee.machine.images.errors import ImageError, StoreError
 from cordee.systems.environments.edf import Resolved
 from cordee.systems.environments.edf.image import open_archive
+from cordee.systems.environments.given_recipe import given_recipe
 from cordee.systems.environments.hooks import hooks_asked_for, nearest_known
 from cordee.systems.environments.images.enroot import image_warnings
-from cordee.systems.environments.images.locate import locate
 from cordee.systems.environments.images.squash import read_superblock
 from cordee.systems.environments.images.store.image_store import ImageStore
 from cordee.systems.environments.inside import has_folder
@@ -27,6 +29,8 @@ from cordee.systems.environments.node.choose import PREFERENCE
 from cordee.systems.environments.node.document import SQUASHFS_FLAG, ContainerRoot, Environment
 from cordee.systems.environments.node.engines import ENGINES, find_engine
 from cordee.systems.environments.node.engines._base import MissingCapability
+from cordee.systems.environments.node.hooks import HOOKS, PREFIX, lacking
+from cordee.systems.environments.ready.doctor import gpus_of
 
 SCHEMA = "cordee.environment-check/1"
 # The engine of sites that enter an environment by an option of srun: what it needs is on their nodes.
@@ -35,6 +39,8 @@ STEP = "step"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
 _FOR_ENGINES = ("com.pyxis.", "com.sarus.")
 _OCI_ENGINES = ("podman", STEP)
+# Variables of libraries that do nothing without a GPU.
+_FOR_GPUS = ("NCCL_", "RCCL_", "TORCH_NCCL_", "XLA_PYTHON_CLIENT_MEM_")
 
 
 @dataclass(frozen=True)
@@ -76,11 +82,12 @@ def check(resolved: Resolved, store: ImageStore, engine: str | None = None) -> C
         hint = did_you_mean(engine, allowed, "name one of these")
         raise UsageError(f"there is no engine {engine}", given=engine, allowed=allowed, next=hint)
     environment, findings = _image(resolved, store)
-    findings += [*resolved.findings, *resolved.refusals(), *_mounts(resolved), *_devices(resolved)]
+    findings += _stale(resolved, environment) if not findings else []
+    findings += [*resolved.findings, *_mounts(resolved), *_devices(resolved)]
     findings += [*_workdir(resolved, environment), *_entrypoint(resolved, environment)]
     chosen, lacking = _engine(resolved, environment, engine)
     findings += [each for each in lacking if not _said(each, findings)]
-    return Checked(chosen, [*findings, *_hooks(resolved, chosen)])
+    return Checked(chosen, [*findings, *_gpus(resolved), *hook_findings(resolved, chosen)])
 
 
 def _image(resolved: Resolved, store: ImageStore) -> tuple[Environment, list[Finding]]:
@@ -94,7 +101,7 @@ def _image(resolved: Resolved, store: ImageStore) -> tuple[Environment, list[Fin
             hint = f"cordee env pull {environment.image}"
             environment = replace(environment, config=archive.config)
             return environment, [_finding(resolved, ("image",), text, "image-not-imported", "info", next=hint)]
-        environment = locate(environment, store)
+        environment = resolved.located(store)
     except (ImageError, StoreError) as error:
         details: dict[str, Any] = {"given": error.given, "allowed": error.allowed, "next": error.next}
         return environment, [_finding(resolved, ("image",), error.text, "missing-image", **details)]
@@ -107,6 +114,12 @@ def _image(resolved: Resolved, store: ImageStore) -> tuple[Environment, list[Fin
         ]
     origin = resolved.origins["image",]
     return environment, [replace(each, file=origin.file, line=origin.line) for each in image_warnings(environment)]
+
+
+def _stale(resolved: Resolved, environment: Environment) -> list[Finding]:
+    """Say where the image is older than the recipe that stands beside its name, or its lock."""
+    recipe, ask = given_recipe(resolved), registry.offered(STALE)
+    return ask(recipe, environment.config.digest or "") if recipe is not None and ask is not None else []
 
 
 def _mounts(resolved: Resolved) -> Iterator[Finding]:
@@ -142,13 +155,20 @@ def _devices(resolved: Resolved) -> Iterator[Finding]:
             yield _finding(resolved, ("devices", index), text, "missing-device", given=path, next=hint)
 
 
+def _gpus(resolved: Resolved) -> Iterator[Finding]:
+    name = next((name for name in resolved.environment.env if name.startswith(_FOR_GPUS)), "")
+    if name and not gpus_of():
+        text, hint = "this machine has no GPU, and the environment is for some", "run it on a node that has"
+        yield _finding(resolved, ("env", name), text, "no-gpu", "warn", given=name, next=hint)
+
+
 def _entrypoint(resolved: Resolved, environment: Environment) -> Iterator[Finding]:
     if environment.entrypoint and environment.root is not None and not environment.config.entrypoint:
         text = "the image names no entrypoint: commands are run as they are"
         yield _finding(resolved, ("entrypoint",), text, "no-entrypoint", "warn", next="take the entrypoint out")
 
 
-def _hooks(resolved: Resolved, engine: str | None) -> Iterator[Finding]:
+def hook_findings(resolved: Resolved, engine: str | None) -> Iterator[Finding]:
     """Say which annotations look like those of a hook and are not, and which hooks nobody will run: engines that hand
     annotations to an OCI runtime leave them to the site's hooks."""
     annotations = resolved.environment.annotations
@@ -164,11 +184,19 @@ def _hooks(resolved: Resolved, engine: str | None) -> Iterator[Finding]:
                 "take it out, or say it otherwise",
             )
             yield _finding(resolved, ("annotations", name), text, "annotation-not-read", "warn", given=name, next=hint)
-    for name in hooks_asked_for(annotations) if engine not in _OCI_ENGINES else ():
-        hook = name.removesuffix(".enabled")
-        text = f"the hook {hook} is asked for, and no hook is run by the engine {engine or 'here'}"
+    for name in hooks_asked_for(annotations):
+        hook = name.removeprefix(PREFIX).removesuffix(".enabled")
+        if hook in HOOKS or engine in _OCI_ENGINES:
+            continue
+        text = f"the hook {hook} is asked for, and no hook of that name is run by the engine {engine or 'here'}"
         hint = "give what it would bring by mounts and env, or take an engine whose site has the hook"
         yield _finding(resolved, ("annotations", name), text, "hook-not-run", "warn", given=name, next=hint)
+    for found, missing in lacking(resolved.environment, os.environ) if engine != STEP else ():
+        text = f"the hook {found.name} lacks something here: {missing.text}"
+        severity = "error" if found.required else "warn"
+        details = {"given": missing.given or missing.capability, "next": missing.next}
+        keys: Keys = ("annotations", f"{PREFIX}{found.name}.enabled")
+        yield _finding(resolved, keys, text, "hook-lacks", severity, **details)
 
 
 def _workdir(resolved: Resolved, environment: Environment) -> Iterator[Finding]:
@@ -236,5 +264,5 @@ def _finding(resolved: Resolved, keys: Keys, text: str, rule: str, severity: str
     file, line = (origin.file, origin.line) if origin else (None, None)
     allowed = details.pop("allowed", None)
     allowed = list(allowed) if isinstance(allowed, tuple) else allowed
-    said = text if text.startswith(("the ", "there ", "no ", "whether ")) else f"{dotted(keys)}: {text}"
+    said = text if text.startswith(("the ", "there ", "this ", "no ", "whether ")) else f"{dotted(keys)}: {text}"
     return Finding(said, severity, rule, file=file, line=line, allowed=allowed, **details)

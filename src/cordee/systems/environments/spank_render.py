@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cordee.core.backends import HERE
-from cordee.core.documents.faults import document_error
 from cordee.core.errors import EXIT_INTERNAL, CordeeError, UsageError
-from cordee.systems.environments.images import locate
 from cordee.systems.environments.node.spank.carried import carry
 from cordee.systems.environments.prepare import resolve_here, store_of
 from cordee.systems.environments.start import site_words
@@ -35,11 +33,9 @@ def render(name: str, *, cwd: Path, variables: Mapping[str, str]) -> str:
     site = site_words(variables.get("CORDEE_ON") or HERE, variables)
     lenient = variables.get(LENIENT, "0") not in ("", "0")
     resolved = resolve_here(name, site, cwd=cwd, environ=variables, lenient=lenient)
-    if resolved.refusals():
-        raise document_error(resolved.refusals())
     for finding in resolved.findings:
         _say(str(finding))
-    environment = locate(resolved.environment, store_of(site, variables), pull=True, say=_say)
+    environment = resolved.located(store_of(site, variables), pull=True, say=_say)
     try:
         return carry(environment)
     except ValueError as error:

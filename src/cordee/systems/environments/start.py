@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cordee.core.backends import BUILT_IN, HERE
 from cordee.core.documents.config_paths import profile_folders, profile_names
-from cordee.core.documents.faults import document_error
 from cordee.core.documents.files import read_toml
+from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
 from cordee.systems.environments.edf import resolve, search_folders
 from cordee.systems.environments.node.choose import EngineChoice, choose_engine
 from cordee.systems.environments.node.document import Environment
 from cordee.systems.environments.node.engines._base import EngineLaunch
+from cordee.systems.environments.node.hooks import PREFIX, is_on
 
 SHELL = "/bin/sh"
 
@@ -101,16 +102,34 @@ def start(
         lenient=lenient,
         config_of=lambda image: located(Environment(name="", image=image), site, environ).config,
     )
-    if found.refusals():
-        raise document_error(found.refusals())
-    environment = located(found.environment, site, environ)
+    try:
+        environment, warnings = _on_this_machine(located(found.environment, site, environ), environ)
+    except CordeeError as error:
+        raise found.unbuilt(error) from None
     choice = choose_engine(environment, engine or site.engine)
     words = tuple(argv)
     if not environment.command(words):
         words = (environ.get("SHELL", SHELL) if not environment.image else SHELL,) if terminal else ()
     env = environment.variables(environ)
     line = choice.engine.argv(environment, EngineLaunch(words, env, workdir))
-    return StartCommand(line, env, choice, environment, found.findings)
+    return StartCommand(line, env, choice, environment, (*found.findings, *warnings))
+
+
+def _on_this_machine(environment: Environment, environ: Mapping[str, str]) -> tuple[Environment, list[Finding]]:
+    """Return the environment with what its hooks bring, and what is left out of it here."""
+    warnings: list[Finding] = []
+    if is_on(environment.annotations, "ssh"):
+        text = "ssh into a single command is not served: `cordee run` and `srun --environment` do"
+        warnings.append(Finding(text, "warn", "hook-not-run", given="com.hooks.ssh.enabled"))
+        kept = {name: value for name, value in environment.annotations.items() if not name.startswith(f"{PREFIX}ssh.")}
+        environment = replace(environment, annotations=kept)
+    if environment.annotations or environment.overlay:
+        from cordee.systems.environments.node.ready import ready_here
+
+        environment = ready_here(
+            environment, environ, lambda text: warnings.append(Finding(text, "warn", "hook-not-run"))
+        )
+    return environment, warnings
 
 
 def located(environment: Environment, site: SiteWords, environ: Mapping[str, str] = os.environ) -> Environment:

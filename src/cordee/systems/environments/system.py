@@ -9,5 +9,6 @@ SYSTEM = System(
     tables={"environment": ""},
     examine="cordee.systems.environments.examine:EnvironmentExamination",
     keep="cordee.systems.environments.examine:keep_environment",
+    offers={"images": "cordee.systems.environments.workshop:WORKSHOP"},
     node_parts={"enclosure": "cordee.systems.environments.node.container:NodeContainer"},
 )

@@ -22,7 +22,14 @@ from cordee.job.terminal.options import cluster_name, json_option
     "keys",
     multiple=True,
     metavar="FILE",
-    help="A public key or certificates (PEM) that may have signed models (`model.sig`).",
+    help="A public key, certificates (PEM) or a trusted root of sigstore (JSON) for signed models (`model.sig`).",
+)
+@click.option(
+    "--signer",
+    "signers",
+    multiple=True,
+    metavar="'WHO ISSUER'",
+    help="Who may have signed by a login, and who has looked at that, for a trusted root.",
 )
 @click.option("--no-secrets", is_flag=True, help="Do not look for keys in texts.")
 @click.option(
@@ -52,6 +59,7 @@ def command(
     paths: tuple[str, ...],
     allow: tuple[str, ...],
     keys: tuple[str, ...],
+    signers: tuple[str, ...],
     no_secrets: bool,
     convert: str | None,
     only_packages: bool,
@@ -94,9 +102,9 @@ def command(
         _moved(paths, as_json)
         return
     tree = tree_of(paths)
-    packages = scan_packages(tree, cluster_name(cluster), advisories)
+    packages = scan_packages(tree, cluster_name(cluster), advisories, allow)
     scan = ScanResult(0, [], tree, True) if only_packages else scan_tree(tree, allow, secrets=not no_secrets)
-    scan = with_signatures(scan.with_packages(packages), keys)
+    scan = with_signatures(scan.with_packages(packages), keys, signers)
     if sbom is not None:
         write_bill(sbom, packages.packages, paths[0])
     if history:
@@ -134,7 +142,7 @@ def _moved(paths: tuple[str, ...], as_json: bool) -> None:
 
     from cordee.core.draw.clean import clean
     from cordee.core.words import counted
-    from cordee.systems.scan.move import move_keys
+    from cordee.systems.scan.moved.move import move_keys
 
     left = 0
     for path in paths:

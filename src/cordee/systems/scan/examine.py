@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from cordee.client.adapters.loads import SEEN_FILE
 from cordee.core.draw.clean import one_line
@@ -44,11 +45,10 @@ class ScanExamination(Examination):
         env: dict[str, str] = {"CORDEE_SCAN": policy.word} if policy.word else {}
         if policy.allowed:
             env["CORDEE_SCAN_ALLOW"] = json.dumps(policy.allowed)
-        part = None
+        part: dict[str, Any] = {"policy": policy.word, "allow": list(policy.allowed)}
         if policy.word != "off":
             self._code = job_code(self.loaded, self.run_folder)
-            held_back = self._held_back()
-            part = {"held_back": held_back} if held_back else None
+            part["held_back"] = self._held_back()
         return Contribution(part, [demanded(self.loaded)] if policy.demanded else [], env=env)
 
     def judge(self, plan: Plan) -> list[Finding]:
@@ -145,7 +145,9 @@ class ScanExamination(Examination):
 
         own = [str(self.loaded.folder / os.path.expanduser(key)) for key in self.loaded.job.scan.keys]
         keys = [*own, *self.loaded.cluster.scan.keys]
-        seen, trusted, told = SeenVerdicts(), trusted_keys(keys), " ".join(text_of(Path(key)) for key in keys)
+        signers = (*self.loaded.job.scan.signers, *self.loaded.cluster.scan.signers)
+        seen, trusted = SeenVerdicts(), trusted_keys(keys, signers)
+        told = " ".join([*(text_of(Path(key)) for key in keys), *signers])
         verdicts = [
             seen.of_folder(path, told, lambda path=path: signature_verdict(Path(path), trusted)[0])  # type: ignore[misc]
             for path in signed

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SITES = ("site-packages", "dist-packages")
 # What is not looked into: histories (`--history` does), and what installers have put there.
 LEFT_OUT = (".git", ".hg", ".svn", "__pycache__", "node_modules")
+# What Cordée itself puts into a run's folder: its own code, and the tokens by which its processes know each other, for the owner only.
+RUN_PARTS, OWN_PARTS = {"plan.json", "journal", "control"}, {"control", "node.zip"}
 
 
 class Tree(NamedTuple):
@@ -31,7 +33,7 @@ class Tree(NamedTuple):
     Attributes:
         files: regular files, and links to such.
         special: FIFOs, devices, sockets and links to nothing, which nobody opens.
-        left_out: folders that were not entered.
+        left_out: what was not entered.
         images: of containers, which are looked into as a whole.
     """
 
@@ -99,7 +101,7 @@ def tree_of(paths: Iterable[str]) -> Tree:
     """Return the files below some paths; links to folders are not followed, environments of Python not entered.
 
     Raises:
-        UsageError: one of the paths is not there.
+        UsageError: one of the paths is not there, or neither a file nor a folder.
     """
     tree = Tree([], [], [], [])
     for path in paths:
@@ -112,6 +114,10 @@ def tree_of(paths: Iterable[str]) -> Tree:
         elif os.path.isdir(path):
             for file in _below(path, tree):
                 _sorted_in(file, tree)
+        elif not os.path.isfile(path):
+            raise UsageError(
+                "it cannot be looked at", given=path, allowed="a file or a folder", next="name what it leads to"
+            )
         else:
             _sorted_in(path, tree)
     return tree
@@ -161,17 +167,17 @@ def with_history(scan: ScanResult, paths: Iterable[str]) -> ScanResult:
     return scan._replace(bad=_sorted(bad), notes=tuple(notes))
 
 
-def with_signatures(scan: ScanResult, keys: Iterable[str]) -> ScanResult:
+def with_signatures(scan: ScanResult, keys: Iterable[str], signers: Iterable[str] = ()) -> ScanResult:
     """Return a scan with what is to be said of the signed models in it.
 
     Args:
         scan: of a tree.
-        keys: files with public keys or certificates.
+        keys, signers: see `trusted_keys`.
 
     Raises:
         UsageError: one of them is none.
     """
-    trusted = trusted_keys(keys)
+    trusted = trusted_keys(keys, signers)
     checked = [signature_verdict(Path(path), trusted) for path in scan.tree.files if os.path.basename(path) == FILE]
     bad = [verdict for verdict, _ in checked if verdict.verdict != "clean"]
     notes = [said for _, said in checked if said]
@@ -185,13 +191,15 @@ def _sorted(bad: list[FileVerdict]) -> list[FileVerdict]:
 
 def _below(path: str, tree: Tree) -> Iterator[str]:
     for folder, folders, names in os.walk(path):
-        inside = sorted(folders)
-        folders[:] = [name for name in inside if not _is_left_out(Path(folder, name))]
-        tree.left_out.extend(os.path.join(folder, name) for name in inside if name not in folders)
+        own = OWN_PARTS if {*folders, *names} >= RUN_PARTS else set()
+        left_out = [name for name in folders if name in own or _is_left_out(Path(folder, name))]
+        left_out += [name for name in names if name in own]
+        tree.left_out.extend(os.path.join(folder, name) for name in sorted(left_out))
+        folders[:] = sorted(name for name in folders if name not in left_out)
         images = [name for name in folders if image_form(os.path.join(folder, name))]
         tree.images.extend(os.path.join(folder, name) for name in images)
         folders[:] = [name for name in folders if name not in images]
-        yield from (os.path.join(folder, name) for name in sorted(names))
+        yield from (os.path.join(folder, name) for name in sorted(names) if name not in left_out)
 
 
 def _is_left_out(folder: Path) -> bool:

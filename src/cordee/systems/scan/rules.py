@@ -123,7 +123,7 @@ _FAMILIES: dict[str, RuleWords] = {
         "A file cannot be read to its end.", "It may hide what stands there.", "get the file again"
     ),
     "file-leads-out": RuleWords(
-        "An archive would write outside of the folder that it is unpacked in.",
+        "An archive would write outside of the folder that it is unpacked in, or an index has weights read from there.",
         "So it replaces a file of yours, such as a login script.",
         "do not unpack it",
     ),
@@ -159,9 +159,9 @@ _FAMILIES: dict[str, RuleWords] = {
         "move it out of the folder, or have the model signed again",
     ),
     "signature-not-trusted": RuleWords(
-        "No key that you trust has signed the model.",
-        "Everybody can sign: a signature says something only by a key that you have from its owner.",
-        "get the signer's public key by a way that you trust, and name it: `--key FILE`, or `[scan] keys`",
+        "Nobody whom you trust has signed the model.",
+        "Everybody can sign: a signature says something only by a key that you have from its owner, or by a login that you expect.",
+        "get the signer's public key by a way that you trust, and name it: `--key FILE`, or `[scan] keys`; who signs by a login: `--signer`, or `[scan] signers`",
     ),
     "signature-unchecked": RuleWords(
         "A model is signed, and nobody has checked by whom.",

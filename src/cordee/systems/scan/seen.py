@@ -20,7 +20,8 @@ from cordee.systems.scan.node.verdict import FileVerdict, Sight
 
 _KEPT_S = 90 * 86_400.0
 _WAIT_S = 2.0
-_YOUNG_NS = 2_000_000_000
+# Some file systems keep times by seconds; where they do not, the kernel's ticks of at most 10 ms are the steps.
+_YOUNG_NS, _FINE_YOUNG_NS = 2_000_000_000, 100_000_000
 
 
 class SeenVerdicts:
@@ -122,7 +123,8 @@ def file_key(path: str, told: str) -> str | None:
         about = os.stat(path)
     except OSError:
         return None
-    if time.time_ns() - about.st_ctime_ns < _YOUNG_NS:
+    young = _YOUNG_NS if about.st_ctime_ns % 1_000_000_000 == 0 else _FINE_YOUNG_NS
+    if time.time_ns() - about.st_ctime_ns < young:
         return None
     return f"{__version__} {told} {about.st_dev} {about.st_ino} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}"
 

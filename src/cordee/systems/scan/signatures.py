@@ -1,6 +1,6 @@
 """Signatures of models in the format of the OpenSSF (OMS): `model.sig`, a sigstore bundle with an in-toto statement on all files of a folder.
 
-They are checked offline, by public keys or certificates that one has. Source: github.com/sigstore/model-transparency, docs of version 1.
+They are checked offline, by public keys, certificates or trusted roots (see `keyless`) that one has. Source: github.com/sigstore/model-transparency, docs of version 1.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from cordee.core.errors import UsageError
 from cordee.core.words import counted
 from cordee.machine.foreign_files import read_json, regular
+from cordee.systems.scan.keyless import TrustedLogins, login_signers, trusted_root, verified_by_login
 from cordee.systems.scan.node.verdict import FileVerdict, Sight, worst
 
 FILE = "model.sig"
@@ -31,19 +32,25 @@ class TrustedKeys(NamedTuple):
     Attributes:
         keys: public keys, each with what it is called.
         authorities: certificates that may issue those of signers.
+        logins: of people whose login somebody else has seen.
     """
 
     keys: list[tuple[str, Any]]
     authorities: list[Any]
+    logins: TrustedLogins
 
 
-def trusted_keys(files: Iterable[str | Path]) -> TrustedKeys:
-    """Return the public keys and certificates in PEM files.
+def trusted_keys(files: Iterable[str | Path], signers: Iterable[str] = ()) -> TrustedKeys:
+    """Return the public keys and certificates in PEM files, and the trusted roots in JSON files.
+
+    Args:
+        files: that hold them.
+        signers: who may sign by a login, each `WHO ISSUER`.
 
     Raises:
-        UsageError: one cannot be read, or holds neither; or the library is missing.
+        UsageError: one cannot be read, or holds none of them; a library is missing; a trusted root has no signers, or they no root.
     """
-    trusted = TrustedKeys([], [])
+    trusted = TrustedKeys([], [], TrustedLogins([], login_signers(signers)))
     for file in files:
         try:
             from cryptography import x509
@@ -51,7 +58,9 @@ def trusted_keys(files: Iterable[str | Path]) -> TrustedKeys:
 
             with open(regular(os.path.expanduser(file)), "rb") as opened:
                 data = opened.read(1 << 20)
-            if b"BEGIN CERTIFICATE" in data:
+            if data.lstrip().startswith(b"{"):
+                trusted.logins.roots.append((os.path.basename(file), trusted_root(str(file), data)))
+            elif b"BEGIN CERTIFICATE" in data:
                 trusted.authorities.extend(x509.load_pem_x509_certificates(data))
             else:
                 trusted.keys.append((os.path.basename(file), load_pem_public_key(data)))
@@ -61,8 +70,16 @@ def trusted_keys(files: Iterable[str | Path]) -> TrustedKeys:
                 next="install it: pip install 'cordee[signatures]'",
             ) from None
         except (OSError, ValueError) as error:
-            allowed = "a public key or certificates in PEM"
+            allowed = "a public key or certificates in PEM, or a trusted root of sigstore (JSON)"
             raise UsageError(f"no key can be read: {error}", given=str(file), allowed=allowed) from None
+    if bool(trusted.logins.roots) != bool(trusted.logins.signers):
+        there, missing = (
+            ("a trusted root", "nobody who may sign") if trusted.logins.roots else ("signers", "no trusted root")
+        )
+        raise UsageError(
+            f"{there} and {missing} was named: a login is checked by both",
+            next='name trusted_root.json by `--key` or [scan] keys, and who may sign by `--signer "WHO ISSUER"` or [scan] signers',
+        )
     return trusted
 
 
@@ -83,7 +100,9 @@ def signature_verdict(path: Path, trusted: TrustedKeys) -> tuple[FileVerdict, st
         sights += _differences(path, resources, ignored, algorithm)
         said = f"{path.parent}: {counted(len(resources), 'file')} as signed" + (f" by {signer}" if signer else "")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        sights = [Sight("signature-broken", "unknown", f"its signature cannot be read: {str(error)[:200] or error!r}")]
+        sights.append(
+            Sight("signature-broken", "unknown", f"its signature cannot be read: {str(error)[:200] or repr(error)}")
+        )
         said = ""
     verdict = worst(sight.severity for sight in sights)
     return FileVerdict(str(path), verdict, ("signature",), tuple(sights)), said if verdict in ("clean", "warn") else ""
@@ -98,26 +117,27 @@ def _signed(bundle: Any, trusted: TrustedKeys) -> tuple[Any, str, Sight | None]:
         raise ValueError(f"it holds {envelope['payloadType']!r} and no in-toto statement")
     statement = json.loads(payload)
     signed = b"DSSEv1 %d %s %d %s" % (len(_PAYLOAD), _PAYLOAD.encode(), len(payload), payload)
-    if not trusted.keys and not trusted.authorities:
+    if not trusted.keys and not trusted.authorities and not trusted.logins.roots:
         return (
             statement,
             "",
             Sight("signature-unchecked", "warn", "it is signed, and no key was given to check by whom"),
         )
-    if "tlogEntries" in material and material["tlogEntries"] and "certificate" in material:
-        said = "it is signed by a person's login (sigstore without keys), which cannot be checked offline"
-        return statement, "", Sight("signature-unchecked", "warn", said)
     candidates = list(trusted.keys)
     if "x509CertificateChain" in material:
         candidates = list(_of_certificates(material["x509CertificateChain"]["certificates"], trusted.authorities))
     for name, key in candidates:
         if _fits(key, signature, signed):
             return statement, name, None
-    return (
-        statement,
-        "",
-        Sight("signature-not-trusted", "block", "none of your keys has signed it, or the statement was changed"),
-    )
+    said = "none of your keys has signed it, or the statement was changed"
+    if "certificate" in material and material.get("tlogEntries"):
+        said = "it is signed by a person's login (sigstore without keys), and by none of your keys; logins are checked where `trusted_root.json` is among the keys, and [scan] signers says who may sign"
+        if trusted.logins.roots:
+            try:
+                return *verified_by_login(bundle, trusted.logins), None
+            except ValueError as error:
+                said = f"it is signed by a person's login, and by nobody whom you trust: {error}"
+    return statement, "", Sight("signature-not-trusted", "block", said)
 
 
 def _of_certificates(certificates: Sequence[Any], authorities: Sequence[Any]) -> Iterator[tuple[str, Any]]:
@@ -175,7 +195,10 @@ def _fits(key: Any, signature: bytes, signed: bytes) -> bool:
 
 
 def _resources(statement: Any) -> tuple[dict[str, str], tuple[str, ...], str]:
-    """Return the digests that a statement has by name, what it leaves out, and by what they were made."""
+    """Return the digests that a statement has by name, what it leaves out, and by what they were made.
+
+    Of a single file (`.`) the name is that of the statement's subject; `""` then leaves out whatever lies beside it.
+    """
     if statement["predicateType"] != _PREDICATE:
         raise ValueError(f"its statement is {statement['predicateType']!r}")
     predicate = statement["predicate"]
@@ -195,6 +218,8 @@ def _resources(statement: Any) -> tuple[dict[str, str], tuple[str, ...], str]:
         together.update(bytes.fromhex(one["digest"]))
     if together.hexdigest() != statement["subject"][0]["digest"]["sha256"]:
         raise ValueError("its digests are not those of its subject")
+    if list(resources) == ["."]:
+        return {PurePosixPath(statement["subject"][0]["name"]).name: resources["."]}, ("",), algorithm
     return resources, tuple(map(str, serialization.get("ignore_paths") or ())), algorithm
 
 
@@ -202,7 +227,7 @@ def _differences(path: Path, resources: dict[str, str], ignored: Sequence[str], 
     """Yield how a folder differs from what was signed."""
     folder, left = path.parent, dict(resources)
     changed, extra = [], []
-    for name in _names(folder, path, ignored):
+    for name in filter(resources.get, os.listdir(folder)) if "" in ignored else _names(folder, path, ignored):
         digest = left.pop(name, None)
         if digest is None:
             extra.append(name)

@@ -10,5 +10,10 @@ SYSTEM = System(
     always=True,
     examine="cordee.systems.scan.examine:ScanExamination",
     keep="cordee.systems.scan.examine:keep_scan",
+    node_parts={"look/scan": "cordee.systems.scan.node.staged:staged_findings"},
+    offers={
+        "bills": "cordee.systems.scan.images.bills:BILLS",
+        "scanned-model": "cordee.systems.scan.models:model_findings",
+    },
     arrivals="cordee.systems.scan.images.arrivals:image_findings",
 )

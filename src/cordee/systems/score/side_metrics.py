@@ -9,6 +9,7 @@ import numpy as np
 
 from cordee.systems.score.identity import Levels
 from cordee.systems.score.result import Caps, ScorePart, ScoreShares
+from cordee.telemetry.store.reduce import energy
 
 if TYPE_CHECKING:
     from cordee.systems.score.trace.model import ScoreTrace
@@ -50,7 +51,7 @@ def energy_joules(trace: ScoreTrace, levels: Levels) -> tuple[float | None, str]
     if power is None or not np.isfinite(power).any():
         return None, ""
     there = np.isfinite(power)
-    joules = float(np.where(there, power, np.float32(0)).sum(dtype=np.float64)) * trace.cadence_s
+    joules, _ = energy(power, trace.cadence_s)
     used = np.isfinite(levels.graphics)
     share = float(there[used].mean()) if there.shape == used.shape and used.any() else float(there.mean())
     return joules, "" if share > 0.95 else f"energy is that of {share:.0%} of the samples: the others say no power"

@@ -27,6 +27,7 @@ PROCESS, PODMAN, ALLOCATION, KUBERNETES = TARGETS
 NAME_FORMS = "small letters, digits and -, at most 40, beginning with a letter and not ending with -"
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?\Z")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
+_USER = re.compile(r"[A-Za-z0-9._@+-]{1,128}\Z")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}\Z")
 _PATTERNS = {
     "name": (
@@ -116,6 +117,8 @@ class ServiceVolume(Document):
     """The StorageClass on Kubernetes; empty: the cluster's default."""
     backup: bool = True
     """Whether `cordee service backup` takes it along."""
+    shared: bool = False
+    """Whether two runs of the service may have it open at once: then one is ready before the other ends, see hand-over."""
 
 
 class ServiceSecret(Document):
@@ -164,6 +167,27 @@ class ServiceNeed(Document):
     """How long one allocation lasts under a scheduler; without it what the partition gives."""
 
 
+class ServiceDoor(Document):
+    """`[door]`: what one client may do at the front door. A client is an address with its credentials."""
+
+    requests_per_s: Annotated[float, Field(gt=0)] | None = None
+    """How many requests in a second; more are refused with 429."""
+    connections: Annotated[int, Field(ge=1)] | None = None
+    """How many at once; more are refused with 429."""
+    body: Size | None = None
+    """The largest request; a larger one is refused with 413."""
+    users: Lines = ()
+    """Who is let in without a token, by the name that the centre's proxy in front of the door vouches for."""
+
+    @field_validator("users")
+    @classmethod
+    def _plain_users(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not _USER.match(name):
+                raise wrong(f"{name!r} is no name of a user", "letters, digits and . _ @ + -, at most 128")
+        return value
+
+
 class ServiceBackup(Document):
     """`[backup]`: how its data is copied."""
 
@@ -197,7 +221,7 @@ class Blueprint(Document):
     setup: Annotated[tuple[Argv, ...], BeforeValidator(_commands)] = ()
     """Commands that run before the program, one after the other."""
     image: str | None = None
-    """The container image, by digest or tag: for podman and Kubernetes."""
+    """The container image, by digest or tag: for podman and Kubernetes; or an EDF with `[build]`, FILE.toml from here, for Kubernetes."""
     image_argv: Argv | None = None
     """The program and its arguments in the image; without it the image's own."""
     image_user: Annotated[int, Field(ge=1, le=65535)] = 1000
@@ -242,6 +266,8 @@ class Blueprint(Document):
     """What its hours are charged to."""
     backup: ServiceBackup = ServiceBackup.model_construct()
     """How its data is copied."""
+    door: ServiceDoor = ServiceDoor.model_construct()
+    """What one client may do at the front door."""
 
     @field_validator("schema_")
     @classmethod
@@ -278,6 +304,16 @@ class Blueprint(Document):
         return self
 
     @property
+    def has_one_writer(self) -> bool:
+        """Whether only one run at a time may have its volumes open."""
+        return any(not volume.shared for volume in self.volumes.values())
+
+    @property
+    def environment(self) -> str:
+        """The EDF whose image it is; empty: the image is named."""
+        return self.image if self.image and self.image.endswith(".toml") else ""
+
+    @property
     def main_port(self) -> str | None:
         """The name of the first port."""
         return next(iter(self.ports), None)
@@ -304,6 +340,20 @@ class LoadedBlueprint:
     def place(self, *keys: str) -> tuple[str, int | None]:
         """Return (file, line) of a key."""
         return str(self.path), find_line(self.text, keys)
+
+    def finding(
+        self,
+        keys: tuple[str, ...],
+        text: str,
+        rule: str,
+        next: str,
+        severity: str = "error",
+        given: Any = None,
+        allowed: Any = None,
+    ) -> Finding:
+        """Return what is to be said of a key."""
+        file, line = self.place(*keys)
+        return Finding(text, severity, rule, file=file, line=line, given=given, allowed=allowed, next=next)
 
 
 def load_blueprint(path: Path, origin: str = "file") -> LoadedBlueprint:
@@ -404,39 +454,28 @@ def _wrong_references(loaded: LoadedBlueprint) -> Iterator[Finding]:
         "secret": blueprint.secrets,
         "value": blueprint.secrets,
     }
+    brace = "write {{ for a brace"
     for keys, text, kinds in _texts(blueprint):
-        file, line = loaded.place(*keys)
+        key = ".".join(keys)
         try:
             for kind, name in references(text):
                 written = "{" + kind + (f".{name}" if name else "") + "}"
                 if kind == "value" and kind not in kinds and name in blueprint.secrets:
-                    yield Finding(
-                        f"{'.'.join(keys)} would show the secret {name} to everybody who can list processes",
-                        "error",
-                        "secret-in-argv",
-                        file=file,
-                        line=line,
-                        given=written,
-                        allowed="{secret." + name + "}, its file; or [secrets." + name + "] env",
-                        next="hand it over by a file or a variable",
-                    )
+                    text = f"{key} would show the secret {name} to everybody who can list processes"
+                    what = "hand it over by a file or a variable"
+                    allowed = "{secret." + name + "}, its file; or [secrets." + name + "] env"
+                    yield loaded.finding(keys, text, "secret-in-argv", what, given=written, allowed=allowed)
                 elif kind not in kinds or (kind in there) != bool(name) or (name and name not in there[kind]):
                     near = [f"{one}.{other}" for one in kinds for other in there.get(one, ())]
-                    yield Finding(
-                        f"{'.'.join(keys)} names {written}, which is not there",
-                        "error",
-                        "unknown-name",
-                        file=file,
-                        line=line,
-                        given=written,
-                        allowed=[*near, "host", "name"],
-                        next=did_you_mean(f"{kind}.{name}", near, "write {{ for a brace"),
+                    text, what = (
+                        f"{key} names {written}, which is not there",
+                        did_you_mean(f"{kind}.{name}", near, brace),
                     )
+                    known = [*near, "host", "name"]
+                    yield loaded.finding(keys, text, "unknown-name", what, given=written, allowed=known)
         except ValueError as error:
-            text = f"{'.'.join(keys)} has braces that do not match: {error}".lower()
-            yield Finding(
-                text, "error", "bad-value", file=file, line=line, allowed="{port.NAME}", next="write {{ for a brace"
-            )
+            text = f"{key} has braces that do not match: {error}".lower()
+            yield loaded.finding(keys, text, "bad-value", brace, allowed="{port.NAME}")
 
 
 def _texts(blueprint: Blueprint) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
@@ -463,96 +502,51 @@ def _wrong_ports(loaded: LoadedBlueprint) -> Iterator[Finding]:
     blueprint = loaded.blueprint
     seen: dict[int, str] = {}
     for name, port in blueprint.ports.items():
-        file, line = loaded.place("ports", name, "port")
         if port.port in seen:
             text = f"ports.{name} and ports.{seen[port.port]} are the same port"
-            yield Finding(text, "error", "same-port", file=file, line=line, given=port.port, next="give each its own")
+            yield loaded.finding(("ports", name, "port"), text, "same-port", "give each its own", given=port.port)
         seen.setdefault(port.port, name)
-    asked: dict[str, str | None] = {
-        "ready": blueprint.ready.port,
-        "live": blueprint.live.port if blueprint.live else None,
-        "closed": blueprint.closed.port if blueprint.closed else None,
+    probes: dict[str, ServiceProbe | ClosedProbe | None] = {
+        "ready": blueprint.ready,
+        "live": blueprint.live,
+        "closed": blueprint.closed,
     }
-    for table, named in asked.items():
-        if named and named not in blueprint.ports:
-            file, line = loaded.place(table, "port")
-            text = f"[{table}] asks the port {named}, which is not there"
-            yield Finding(
-                text,
-                "error",
-                "unknown-name",
-                file=file,
-                line=line,
-                given=named,
-                allowed=list(blueprint.ports),
-                next=f"add [ports.{named}]",
-            )
-    for table, question in (("ready", blueprint.ready), ("closed", blueprint.closed)):
-        if question is not None and question.command is None and not blueprint.ports:
-            file, line = loaded.place(table)
+    for table, probe in probes.items():
+        if probe is not None and probe.port and probe.port not in blueprint.ports:
+            text, known = f"[{table}] asks the port {probe.port}, which is not there", list(blueprint.ports)
+            what = f"add [ports.{probe.port}]"
+            yield loaded.finding((table, "port"), text, "unknown-name", what, given=probe.port, allowed=known)
+        elif table != "live" and probe is not None and probe.command is None and not blueprint.ports:
             text = f"[{table}] has nothing to ask: there is no port"
-            yield Finding(
-                text,
-                "error",
-                "no-port",
-                file=file,
-                line=line,
-                allowed="[ports.NAME], or command",
-                next="say where it listens",
-            )
+            yield loaded.finding((table,), text, "no-port", "say where it listens", allowed="[ports.NAME], or command")
 
 
 def _wrong_parameters(loaded: LoadedBlueprint) -> Iterator[Finding]:
     for name, parameter in loaded.blueprint.parameters.items():
         if parameter.default is not None and _parameter_text(parameter.type, parameter.default) is None:
-            file, line = loaded.place("parameters", name, "default")
-            yield Finding(
-                f"parameters.{name}.default is not of its type",
-                "error",
-                "bad-value",
-                file=file,
-                line=line,
-                given=parameter.default,
-                allowed=_allowed(parameter.type),
-                next="change it",
-            )
+            keys, text = ("parameters", name, "default"), f"parameters.{name}.default is not of its type"
+            allowed = _allowed(parameter.type)
+            yield loaded.finding(keys, text, "bad-value", "change it", given=parameter.default, allowed=allowed)
 
 
 def _remarks(loaded: LoadedBlueprint) -> Iterator[Finding]:
     """Yield what makes a service unsafe or hard to keep, although it is allowed."""
     blueprint = loaded.blueprint
-    if blueprint.image and "@sha256:" not in blueprint.image:
-        file, line = loaded.place("image")
-        text = "the image is named by a tag: another one may run tomorrow"
-        yield Finding(
-            text,
-            "warn",
-            "image-tag",
-            file=file,
-            line=line,
-            given=blueprint.image,
-            allowed="NAME@sha256:DIGEST",
-            next="write the digest that the registry shows for the tag",
+    if blueprint.image and not blueprint.environment and "@sha256:" not in blueprint.image:
+        text, what = (
+            "the image is named by a tag: another one may run tomorrow",
+            "write the digest that the registry shows for the tag",
         )
+        known = {"given": blueprint.image, "allowed": "NAME@sha256:DIGEST"}
+        yield loaded.finding(("image",), text, "image-tag", what, "warn", **known)
     if blueprint.guard == "none" and blueprint.ports:
-        file, line = loaded.place("guard")
         text = "nobody asks for credentials: every user of the machine can open it"
-        yield Finding(
-            text,
-            "warn",
-            "service-open",
-            file=file,
-            line=line,
-            next='guard = "token" for a Python program, or its own password',
-        )
+        what = 'guard = "token" for a Python program, or its own password'
+        yield loaded.finding(("guard",), text, "service-open", what, "warn")
     elif blueprint.ports and blueprint.closed is None:
-        file, line = loaded.place("guard")
         text = "nothing asks it without credentials: that it is closed is not checked"
-        yield Finding(
-            text, "warn", "closed-unchecked", file=file, line=line, next="add [closed] path = a path that shows data"
-        )
+        yield loaded.finding(("guard",), text, "closed-unchecked", "add [closed] path = a path that shows data", "warn")
     for name, words in (("argv", blueprint.argv or ()), ("image_argv", blueprint.image_argv or ())):
         if masked_words(words) != list(words):
-            file, line = loaded.place(name)
             text = f"{name} holds what looks like a secret: everybody who can list processes sees it"
-            yield Finding(text, "warn", "secret-in-argv", file=file, line=line, next="make it one of [secrets]")
+            yield loaded.finding((name,), text, "secret-in-argv", "make it one of [secrets]", "warn")

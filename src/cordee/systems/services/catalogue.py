@@ -40,16 +40,8 @@ def catalogue() -> tuple[dict[str, LoadedBlueprint], list[Finding]]:
                 continue
             if loaded.blueprint.name != path.stem:
                 text = f"the file is not named after its service {loaded.blueprint.name}"
-                faults.append(
-                    Finding(
-                        text,
-                        "error",
-                        "catalogue-name",
-                        file=str(path),
-                        allowed=f"{loaded.blueprint.name}.toml",
-                        next="rename it",
-                    )
-                )
+                allowed = f"{loaded.blueprint.name}.toml"
+                faults.append(loaded.finding(("name",), text, "catalogue-name", "rename it", allowed=allowed))
                 continue
             found[path.stem] = loaded
     return found, faults

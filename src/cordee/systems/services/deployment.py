@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from cordee.core.clock import monotonic, unix_s
@@ -13,11 +13,14 @@ from cordee.core.secrets import OutputMask
 from cordee.job.submit import Standing, submitter_of
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.journal_follower import FollowedStates
 from cordee.runs.log_tails import plain
 from cordee.runs.logtail import LogTail
-from cordee.runs.state import RunState, replay
+from cordee.runs.state import replay
 from cordee.systems.services.blueprint import LoadedBlueprint
+from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import (
+    DOOR_TOKEN,
     ServiceError,
     ServiceFailing,
     ServiceFolder,
@@ -25,10 +28,13 @@ from cordee.systems.services.instance import (
     services_folder,
 )
 from cordee.systems.services.node.texts import read_state, state_path
+from cordee.systems.services.retention import prune_runs
 from cordee.systems.services.start import Wish, owner_of, start_run, write_revision
+from cordee.wire.ports import pick_port
 
 _POLL_S = 0.1
 _SILENT_S = 45.0
+_STATES = FollowedStates()
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,7 @@ class ServiceStatus:
         run: the run's folder; None where it has none.
         node: where it runs.
         client_file: what a shell reads to become its client.
+        asleep: it was stopped because nobody used it: a request at the front door wakes it.
     """
 
     name: str
@@ -57,6 +64,7 @@ class ServiceStatus:
     run: str | None = None
     node: str | None = None
     client_file: str | None = None
+    asleep: bool = False
 
     @property
     def ready(self) -> bool:
@@ -81,31 +89,44 @@ def status_of(folder: ServiceFolder) -> ServiceStatus:
     if run is None:
         return ServiceStatus(folder.name, **about, state="stopped", endpoints=[], why="it has not been started yet")
     told = read_state(state_path(run.root, folder.name))
-    state, why = _stand(run, told)
+    state, why = run_status(run, folder.name)
     gone = state in ("stopped", "failed", "queued")
     return ServiceStatus(
         folder.name,
         **about,
         state=state,
-        endpoints=[] if gone else told.get("endpoints", []),
+        endpoints=[] if gone else _endpoints(folder, record, told),
         why=why,
         run=str(run.root),
         node=told.get("node"),
         client_file=None if gone else told.get("client_file"),
+        asleep=state == "stopped" and bool(told.get("idle")) and record.get("stopped") != record["run"],
     )
 
 
-def _stand(run: RunFolder, told: dict[str, Any]) -> tuple[str, str]:
-    """Return the state of a service by its run, and why."""
-    state: RunState = replay(read_journal(run.journal), run.id)
+def _endpoints(folder: ServiceFolder, record: dict[str, Any], told: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return where a service is asked: its first web address is the front door's, where it has one."""
+    found = [dict(one) for one in told.get("endpoints", [])]
+    first = next((one for one in found if one["url"].startswith("http")), None)
+    if record.get("door") and first is not None:
+        first["url"], first["behind"] = DoorFolder().url(record["door"]), first["url"]
+        token = folder.secret(DOOR_TOKEN)
+        first["token_file"] = first["token_file"] or (str(token) if token.exists() else None)
+    return found
+
+
+def run_status(run: RunFolder, name: str) -> tuple[str, str]:
+    """Return the state of a service by one of its runs, and why."""
+    told = read_state(state_path(run.root, name))
+    state = _STATES.of(run)
     why = str(told.get("why") or "")
     if state.ended:
         if state.state == "failed":
-            return "failed", why or state.text
+            return "failed", why if told.get("state") == "failed" and why else state.text
         return "stopped", why if told.get("state") == "stopped" else state.text
     standing: Standing = submitter_of(run).standing(run)
     if standing.state == "waiting":
-        return "queued", f"the scheduler has it wait: {standing.reason or 'no reason is given'}"
+        return "queued", f"the scheduler has it wait: {_reason(standing.reason)}"
     if standing.state == "gone":
         return "failed", f"nothing runs it any more: {standing.reason or 'its processes are gone'}"
     if not told:
@@ -119,9 +140,20 @@ def _stand(run: RunFolder, told: dict[str, Any]) -> tuple[str, str]:
     return str(told["state"]), why
 
 
+def _reason(text: str) -> str:
+    return text if text and text != "None" else "it has not looked at it yet"
+
+
 def all_status() -> list[ServiceStatus]:
-    """Return how all services of this user are."""
-    return [status_of(folder) for folder in deployed()]
+    """Return how all services of this user are; of one that cannot be read, why."""
+    found = []
+    for folder in deployed():
+        try:
+            found.append(status_of(folder))
+        except (CordeeError, KeyError) as error:
+            text = error.text if isinstance(error, CordeeError) else f"its record has no {error}"
+            found.append(ServiceStatus(folder.name, "", "", 0, "", "", "unknown", [], text))
+    return found
 
 
 def deploy(
@@ -155,8 +187,27 @@ def deploy(
                     allowed="a name that is free",
                     next=f"`cordee service upgrade {name}`, `cordee service stop {name}`, or another --name",
                 )
-        _start(folder, loaded, wish, "deployed")
+        start(folder, loaded, wish, "deployed")
     return waited(folder, wait_s, told)
+
+
+def door_port(name: str) -> int:
+    """Return the port of the front door for a service: the one that it had, else a free one.
+
+    Raises:
+        UsageError: no door is open.
+    """
+    door = DoorFolder()
+    if not door.keeper():
+        raise UsageError("no front door is open", given="--door", next="`cordee service door start` first")
+    known = {one.name: one.record().get("door") for one in deployed()}
+    kept: int | None = known.get(name)
+    if kept:
+        return kept
+    while True:
+        port = pick_port(door.settings()["address"])
+        if port not in known.values():
+            return port
 
 
 def _require_ready(before: str, name: str) -> None:
@@ -169,42 +220,41 @@ def _require_ready(before: str, name: str) -> None:
         )
 
 
-def _start(folder: ServiceFolder, loaded: LoadedBlueprint, wish: Wish, event: str) -> None:
+def start(folder: ServiceFolder, loaded: LoadedBlueprint, wish: Wish, event: str, run: bool = True) -> None:
+    """Start a revision of a service, and write that down; who calls it holds the service.
+
+    Args:
+        event: what is done, for its history.
+        run: False: it is kept, and not started.
+
+    Raises:
+        CordeeError: it cannot be.
+    """
     number, job = write_revision(loaded, folder, wish)
-    run = start_run(job, folder, wish)
-    folder.write(
-        {
-            "name": folder.name,
-            "blueprint": loaded.blueprint.name,
-            "target": wish.target,
-            "cluster": wish.cluster,
-            "parameters": wish.parameters,
-            "ports": wish.ports,
-            "bind": wish.bind,
-            "idle_s": wish.idle_s,
-            "time_s": wish.time_s,
-            "settings": wish.settings,
-            "revision": number,
-            "owner": owner_of(loaded.blueprint),
-            "project": loaded.blueprint.project,
-            "run": str(run.root),
-        },
-        event,
-    )
+    started = start_run(job, folder, wish) if run else None
+    folder.write(record_of(folder, loaded, wish, number, started), event)
+    prune_runs(folder)
+
+
+def record_of(
+    folder: ServiceFolder, loaded: LoadedBlueprint, wish: Wish, number: int, run: RunFolder | None
+) -> dict[str, Any]:
+    """Return what is written down of a revision that was started."""
+    return {
+        "name": folder.name,
+        "blueprint": loaded.blueprint.name,
+        **vars(wish),
+        "revision": number,
+        "owner": owner_of(loaded.blueprint),
+        "project": loaded.blueprint.project,
+        "run": str(run.root) if run is not None else None,
+    }
 
 
 def wish_of(record: dict[str, Any]) -> Wish:
     """Return what was asked for when a service was deployed."""
-    return Wish(
-        record["target"],
-        record["cluster"],
-        record["parameters"],
-        record["ports"],
-        record["bind"],
-        record["idle_s"],
-        record["time_s"],
-        record["settings"],
-    )
+    asked: dict[str, Any] = {one.name: record.get(one.name) for one in fields(Wish)}
+    return Wish(**asked)
 
 
 def waited(folder: ServiceFolder, wait_s: float, told: Callable[[ServiceStatus], None]) -> ServiceStatus:
@@ -216,7 +266,7 @@ def waited(folder: ServiceFolder, wait_s: float, told: Callable[[ServiceStatus],
     until, said = monotonic() + wait_s, ""
     while True:
         now = status_of(folder)
-        if now.ready or not wait_s:
+        if (now.ready and _is_reached(folder)) or not wait_s:
             return now
         if now.over:
             raise ServiceFailing(
@@ -234,6 +284,22 @@ def waited(folder: ServiceFolder, wait_s: float, told: Callable[[ServiceStatus],
         time.sleep(_POLL_S)
 
 
+def _is_reached(folder: ServiceFolder) -> bool:
+    """Return whether the front door leads to a service that is ready; where none is open, it is reached without."""
+    keeper, record = DoorFolder().keeper(), folder.record()
+    if not keeper or not record.get("door") or record.get("holding"):
+        return True
+    run, route = folder.run(), keeper["routes"].get(folder.name)
+    told = read_state(state_path(run.root, folder.name)) if run is not None else {}
+    return route is not None and route["target"] == web_target(told)
+
+
+def web_target(told: dict[str, Any]) -> str:
+    """Return address and port of a service's first web endpoint, by what its state's file says; empty: it has none."""
+    first = next((one for one in told.get("endpoints", ()) if one["url"].startswith("http")), None)
+    return f"{told['address']}:{first['port']}" if first is not None else ""
+
+
 def stop(folder: ServiceFolder, wait_s: float = 60.0) -> ServiceStatus:
     """End a service; its data, secrets and runs stay.
 
@@ -241,18 +307,31 @@ def stop(folder: ServiceFolder, wait_s: float = 60.0) -> ServiceStatus:
         ServiceFailing: it has not ended in time.
     """
     run = folder.run()
-    if run is None or replay(read_journal(run.journal), run.id).ended:
-        return status_of(folder)
+    if run is not None:
+        ended_now = end_run(run, wait_s, "cordee service stop")
+        record = folder.record()
+        if ended_now or record.get("stopped") != record["run"]:
+            folder.write({**record, "stopped": record["run"]}, "stopped")
+    return status_of(folder)
+
+
+def end_run(run: RunFolder, wait_s: float, by: str) -> bool:
+    """End a run of a service; return whether it had not ended before.
+
+    Raises:
+        ServiceFailing: it has not ended in time.
+    """
+    if replay(read_journal(run.journal), run.id).ended:
+        return False
     place = submitter_of(run)
     from cordee.job.terminal.requests import leave_request
 
-    client_journal(run.journal).append("cancel_requested", by="cordee service stop")
-    leave_request(run, {"request": "cancel", "by": "cordee service stop", "now": False})
+    client_journal(run.journal).append("cancel_requested", by=by)
+    leave_request(run, {"request": "cancel", "by": by, "now": False})
     until = monotonic() + wait_s
     while monotonic() < until:
         if replay(read_journal(run.journal), run.id).ended:
-            folder.write({key: value for key, value in folder.record().items() if key != "schema"}, "stopped")
-            return status_of(folder)
+            return True
         standing = place.standing(run, age_s=0.0)
         if standing.state in ("waiting", "gone"):
             place.cancel(run)
@@ -261,75 +340,8 @@ def stop(folder: ServiceFolder, wait_s: float = 60.0) -> ServiceStatus:
             )
         time.sleep(_POLL_S)
     raise ServiceFailing(
-        f"{folder.name} has not ended within {wait_s:.0f} s",
-        given=str(run.root),
-        next=f"`cordee cancel --now {run.root}`",
+        f"the run has not ended within {wait_s:.0f} s", given=str(run.root), next=f"`cordee cancel --now {run.root}`"
     )
-
-
-def upgrade(
-    folder: ServiceFolder,
-    loaded: LoadedBlueprint,
-    parameters: dict[str, str],
-    wait_s: float,
-    told: Callable[[ServiceStatus], None],
-    event: str = "upgraded",
-) -> ServiceStatus:
-    """Start another revision in place of the one that runs; where that does not become ready, the one before comes back.
-
-    Raises:
-        UsageError, DocumentError: the new one cannot be deployed here; the old one runs on untouched.
-        ServiceFailing: the new one was not ready; the old one is back.
-    """
-    from dataclasses import replace
-
-    from cordee.systems.services.start import host_document
-
-    with folder.changing():
-        record = folder.record()
-        before, old = folder.blueprint(), wish_of(record)
-        known = {
-            name: value
-            for name, value in {**old.parameters, **parameters}.items()
-            if name in loaded.blueprint.parameters or name in parameters
-        }
-        ports = {name: number for name, number in old.ports.items() if name in loaded.blueprint.ports}
-        wish = replace(old, parameters=known, ports=ports)
-        host_document(loaded, folder, 0, wish)
-        ran = not status_of(folder).over
-        stop(folder)
-        try:
-            _start(folder, loaded, wish, event)
-            return waited(folder, wait_s, told)
-        except CordeeError as error:
-            if not ran:
-                raise
-            stop(folder)
-            _start(folder, before, old, "rolled back")
-            back = waited(folder, wait_s, told)
-            raise ServiceFailing(
-                f"the new revision was not ready, so revision {back.revision} is back: {error.text}",
-                given=error.given,
-                next="mend the blueprint, then upgrade again",
-            ) from error
-
-
-def earlier(folder: ServiceFolder, number: int | None) -> LoadedBlueprint:
-    """Return the blueprint of an earlier revision: the one before, or that of a number.
-
-    Raises:
-        UsageError: there is none.
-    """
-    now: int = folder.record()["revision"]
-    known = [one for one in folder.revisions() if one != now]
-    wanted = number if number is not None else max((one for one in known if one < now), default=None)
-    if wanted not in known:
-        raise UsageError(
-            f"{folder.name} has no {'earlier revision' if number is None else f'other revision {number}'}",
-            given=now,
-            allowed=known or "none: it was never upgraded",
-        )
-    return folder.blueprint(wanted)
 
 
 def printed(folder: ServiceFolder, most: int | None = None) -> list[str]:

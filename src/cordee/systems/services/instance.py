@@ -7,18 +7,23 @@ import json
 import os
 import secrets as randomness
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cordee.core.clock import unix_s
+from cordee.core.clock import monotonic, unix_s
 from cordee.core.errors import CordeeError, UsageError
 from cordee.core.words import did_you_mean
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.services.blueprint import Blueprint, LoadedBlueprint, read_blueprint
 
 SCHEMA = 1
+# In the folder of a job's service: its parameters.
+ABOUT = "about.json"
+DOOR_TOKEN = "door-token"
+_REMOVE_S, _AGAIN_S = 15.0, 0.1
 _LETTERS = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 
@@ -87,6 +92,13 @@ class ServiceFolder:
         """Return the file of a secret."""
         return self.root / "secrets" / name
 
+    def door_token(self) -> str:
+        """Return what the front door asks for where the service asks nobody, made when it is wanted first."""
+        path = self.secret(DOOR_TOKEN)
+        if not path.exists():
+            write_atomically(path, new_secret(40))
+        return path.read_text()
+
     def volume(self, name: str) -> Path:
         """Return the folder of a volume."""
         return self.root / "volumes" / name
@@ -108,9 +120,9 @@ class ServiceFolder:
             raise ServiceError(
                 f"the record of the service {self.name} cannot be read: {error}",
                 given=str(path),
-                next="restore it from a backup: `cordee service restore`",
+                next=f"move {self.root} to another place, then `cordee service restore BACKUP`; its volumes are in there",
             ) from error
-        if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        if not isinstance(record, dict) or record.pop("schema", None) != SCHEMA:
             raise ServiceError(
                 f"the record of {self.name} is of another version", given=str(path), allowed=f"schema {SCHEMA}"
             )
@@ -181,6 +193,23 @@ class ServiceFolder:
                 text, given=str(self.root), next="set CORDEE_SERVICES to a folder that you may write"
             ) from error
 
+    def make_volumes(self, blueprint: Blueprint) -> None:
+        """Make the volumes that are not there yet.
+
+        Raises:
+            ServiceError: one that the service had is gone: it would begin without its data.
+        """
+        had = self.blueprint().blueprint.volumes if self.exists() else {}
+        for name in blueprint.volumes:
+            path = self.volume(name)
+            if name in had and not path.is_dir():
+                raise ServiceError(
+                    f"the volume {name} of {self.name} is gone",
+                    given=str(path),
+                    next=f"bring it back (`cordee service restore BACKUP --again`), or begin with an empty one: mkdir -m 700 {path}",
+                )
+            path.mkdir(0o700, exist_ok=True)
+
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Hold the service: who else changes it is refused.
@@ -224,7 +253,7 @@ class ServiceFolder:
                     allowed="generated, or file:PATH",
                     next="deploy it on Kubernetes, or give the secret by a file",
                 )
-            if secret.source.startswith("file:"):
+            if secret.source.startswith("file:") and not (target.exists() and not os.path.exists(secret.source[5:])):
                 write_atomically(target, _read_private(Path(secret.source[5:]), name))
             elif not target.exists():
                 write_atomically(target, new_secret(secret.characters))
@@ -243,8 +272,20 @@ class ServiceFolder:
         self.keep_secrets(blueprint)
 
     def remove(self) -> None:
-        """Remove all of it, data and secrets, too."""
-        shutil.rmtree(self.root)
+        """Remove all of it, data and secrets, too; a run that has just ended may still write there.
+
+        Raises:
+            ServiceError: it cannot be removed.
+        """
+        until = monotonic() + _REMOVE_S
+        while self.root.exists():
+            try:
+                shutil.rmtree(self.root)
+            except OSError as error:
+                if monotonic() > until:
+                    text = f"not all of {self.name} can be removed: {error.strerror}"
+                    raise ServiceError(text, given=str(error.filename or self.root), next="try it again") from error
+                time.sleep(_AGAIN_S)
 
 
 def _read_private(path: Path, name: str) -> str:

@@ -49,14 +49,6 @@ def reach_of(folder: ServiceFolder) -> ServiceReach:
     first = now.endpoints[0]
     tunnel: tuple[str, ...] = ()
     if told.get("host") != socket.gethostname() and told.get("address") == "127.0.0.1":
-        port = first["port"]
-        tunnel = (
-            "ssh",
-            "-N",
-            "-o",
-            "ExitOnForwardFailure=yes",
-            "-L",
-            f"127.0.0.1:{port}:127.0.0.1:{port}",
-            str(told["host"]),
-        )
+        way = f"127.0.0.1:{first['port']}"
+        tunnel = ("ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-L", f"{way}:{way}", str(told["host"]))
     return ServiceReach(first["url"], str(now.node), first["token_file"], tunnel)

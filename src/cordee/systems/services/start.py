@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,13 @@ from cordee.core.documents.faults import document_error
 from cordee.core.documents.toml_text import value_text
 from cordee.core.errors import UsageError
 from cordee.core.findings import Finding
+from cordee.core.web import token_guard
 from cordee.job.profile import ClusterProfile
 from cordee.machine.processes.module_command import module_argv
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.services.blueprint import (
     ALLOCATION,
+    KUBERNETES,
     Blueprint,
     ClosedProbe,
     LoadedBlueprint,
@@ -28,6 +32,7 @@ from cordee.systems.services.blueprint import (
     Target,
     parameter_values,
 )
+from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import ServiceFolder
 from cordee.systems.services.kubernetes.names import LONGEST_PORT, wrong_names
 from cordee.systems.services.node.texts import references
@@ -46,6 +51,7 @@ class Wish:
         idle_s: over the blueprint's; None: the blueprint's.
         time_s: of one allocation; None: the blueprint's.
         settings: keys of the job document that are set besides: account, partition.
+        door: the port of the front door that leads to it; None: none does.
     """
 
     target: Target
@@ -56,96 +62,83 @@ class Wish:
     idle_s: float | None = None
     time_s: float | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    door: int | None = None
+
+
+Refusal = tuple[tuple[str, ...], str, str]
 
 
 def refusals(loaded: LoadedBlueprint, target: Target, bind: str = "loopback") -> list[Finding]:
     """Return what a target cannot honour of a blueprint, each by name."""
-    blueprint, found = loaded.blueprint, []
+    blueprint = loaded.blueprint
+    own = _not_on_kubernetes(blueprint) if target == KUBERNETES else _not_as_a_run(blueprint, bind)
+    return [
+        loaded.finding(keys, f"{target} cannot honour it: {text}", "target-refuses", what, given=target)
+        for keys, text, what in (*_without_program(blueprint, target), *own)
+    ]
 
-    def refuse(keys: tuple[str, ...], text: str, what: str) -> None:
-        file, line = loaded.place(*keys)
-        found.append(
-            Finding(
-                f"{target} cannot honour it: {text}",
-                "error",
-                "target-refuses",
-                file=file,
-                line=line,
-                given=target,
-                next=what,
-            )
-        )
 
+def _without_program(blueprint: Blueprint, target: Target) -> Iterator[Refusal]:
+    """Yield (keys, text, what to do) where a target has nothing to start."""
     if target in ("process", ALLOCATION) and blueprint.argv is None:
-        refuse(("image",), f"{blueprint.name} is only an image", "choose podman or kubernetes, or add argv")
-    if target in ("podman", "kubernetes") and blueprint.image is None:
-        refuse(("name",), f"{blueprint.name} has no image", "choose process or slurm, or add image")
-    if target != "kubernetes":
-        if blueprint.replicas > 1:
-            refuse(
-                ("replicas",),
-                f"replicas = {blueprint.replicas}: one run is one program",
-                "choose kubernetes, or replicas = 1",
-            )
-        for name, secret in blueprint.secrets.items():
-            if secret.source.startswith("store:"):
-                refuse(
-                    ("secrets", name, "from"),
-                    f"the secret {name} is in a store of Kubernetes",
-                    'from = "generated" or "file:PATH"',
-                )
-        for name, volume in blueprint.volumes.items():
-            if volume.storage_class:
-                refuse(
-                    ("volumes", name, "class"),
-                    f"the volume {name} asks for a StorageClass",
-                    "leave class out, or choose kubernetes",
-                )
+        yield ("image",), f"{blueprint.name} is only an image", "choose podman or kubernetes, or add argv"
+    if target in ("podman", KUBERNETES) and blueprint.image is None:
+        yield ("name",), f"{blueprint.name} has no image", "choose process or slurm, or add image"
+    if target == "podman" and blueprint.environment:
+        what = "the reference by digest that `cordee env push` prints"
+        yield ("image",), f"the image is that of an EDF, {blueprint.environment}", what
     if target == "podman" and shutil.which("podman") is None:
-        refuse(("image",), "there is no podman on this machine", "install podman, or choose another target")
-    if target == "kubernetes":
-        for name, secret in blueprint.secrets.items():
-            if secret.source.startswith("file:"):
-                refuse(
-                    ("secrets", name, "from"),
-                    f"the secret {name} is a file of this machine",
-                    'from = "store:NAME/KEY" or "generated"',
-                )
-        if blueprint.idle:
-            refuse(("idle",), "nothing stops a Deployment that nobody uses", "leave idle out for kubernetes")
-        for table, probe in (("ready", blueprint.ready), ("live", blueprint.live)):
-            if probe is not None and probe.status is not None:
-                refuse(
-                    (table, "status"),
-                    f"[{table}] status = {probe.status}: probes take any answer from 200 to 399",
-                    "leave status out",
-                )
-        if blueprint.guard == "token" and blueprint.image is not None:
-            refuse(
-                ("guard",),
-                "Cordée's guard is in no image",
-                'guard = "own" for a program that asks for credentials itself',
-            )
-        if blueprint.replicas > 1:
-            for name in blueprint.volumes:
-                text = f"replicas = {blueprint.replicas} would write the volume {name} at once"
-                refuse(("replicas",), text, "replicas = 1, or a service without volumes")
-        for name, text in blueprint.files.items():
-            for kind, value in references(text):
-                if kind == "value" and blueprint.secrets[value].source.startswith("store:"):
-                    refuse(
-                        ("files", name),
-                        f"the file {name} holds the value of {value}, which only the cluster's store has",
-                        f"{{secret.{value}}}, its file, or {{value.{value}}} in [env]",
-                    )
-        for table, names, longest in (("ports", blueprint.ports, LONGEST_PORT), ("volumes", blueprint.volumes, 20)):
-            for name, why in wrong_names(names, longest):
-                refuse((table, name), f"[{table}.{name}]: {why}", "give it another name")
-    if bind == "network" and blueprint.guard == "none" and target != "kubernetes":
-        refuse(
-            ("guard",), "it would be open to the whole network without credentials", "bind it to loopback, or set guard"
-        )
-    return found
+        yield ("image",), "there is no podman on this machine", "install podman, or choose another target"
+
+
+def _not_as_a_run(blueprint: Blueprint, bind: str) -> Iterator[Refusal]:
+    if blueprint.replicas > 1:
+        text = f"replicas = {blueprint.replicas}: one run is one program"
+        yield ("replicas",), text, "choose kubernetes, or replicas = 1"
+    for name, secret in blueprint.secrets.items():
+        if secret.source.startswith("store:"):
+            text = f"the secret {name} is in a store of Kubernetes"
+            yield ("secrets", name, "from"), text, 'from = "generated" or "file:PATH"'
+    for name, volume in blueprint.volumes.items():
+        if volume.storage_class:
+            text = f"the volume {name} asks for a StorageClass"
+            yield ("volumes", name, "class"), text, "leave class out, or choose kubernetes"
+    if bind == "network" and blueprint.guard == "none":
+        text = "it would be open to the whole network without credentials"
+        yield ("guard",), text, "bind it to loopback, or set guard"
+
+
+def _not_on_kubernetes(blueprint: Blueprint) -> Iterator[Refusal]:
+    if blueprint.idle:
+        yield ("idle",), "nothing stops a Deployment that nobody uses", "leave idle out for kubernetes"
+    for table, probe in (("ready", blueprint.ready), ("live", blueprint.live)):
+        if probe is not None and probe.status is not None:
+            text = f"[{table}] status = {probe.status}: probes take any answer from 200 to 399"
+            yield (table, "status"), text, "leave status out"
+    if blueprint.guard == "token" and blueprint.image is not None:
+        what = 'guard = "own" for a program that asks for credentials itself'
+        yield ("guard",), "Cordée's guard is in no image", what
+    if blueprint.replicas > 1:
+        for name in blueprint.volumes:
+            text = f"replicas = {blueprint.replicas} would write the volume {name} at once"
+            yield ("replicas",), text, "replicas = 1, or a service without volumes"
+    yield from _secrets_not_on_kubernetes(blueprint)
+    for table, names, longest in (("ports", blueprint.ports, LONGEST_PORT), ("volumes", blueprint.volumes, 20)):
+        for name, why in wrong_names(names, longest):
+            yield (table, name), f"[{table}.{name}]: {why}", "give it another name"
+
+
+def _secrets_not_on_kubernetes(blueprint: Blueprint) -> Iterator[Refusal]:
+    for name, secret in blueprint.secrets.items():
+        if secret.source.startswith("file:"):
+            text = f"the secret {name} is a file of this machine"
+            yield ("secrets", name, "from"), text, 'from = "store:NAME/KEY" or "generated"'
+    for name, text in blueprint.files.items():
+        for kind, value in references(text):
+            if kind == "value" and blueprint.secrets[value].source.startswith("store:"):
+                why = f"the file {name} holds the value of {value}, which only the cluster's store has"
+                what = f"{{secret.{value}}}, its file, or {{value.{value}}} in [env]"
+                yield ("files", name), why, what
 
 
 def require_target(loaded: LoadedBlueprint, target: Target, bind: str = "loopback") -> None:
@@ -200,23 +193,53 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
             (str(folder.secret(name)) for name in ("token", "password") if name in blueprint.secrets), None
         ),
         "guard": blueprint.guard,
+        "door": _door_urls(blueprint, wish),
+        "restored": {"argv": list(blueprint.backup.after), "marker": str(folder.root / "restored")}
+        if blueprint.backup.after
+        else None,
         "bind": wish.bind,
         "idle_s": blueprint.idle if wish.idle_s is None else wish.idle_s,
         "stop_s": blueprint.stop,
-        "lock": str(folder.lock),
+        "lock": str(folder.lock) if blueprint.has_one_writer else None,
         "path": [] if inside else [str(Path(sys.executable).parent), *blueprint.look_in],
         "install": "; ".join(blueprint.install),
     }
     if inside:
-        document["container"] = {
-            "name": f"cordee-{os.getuid()}-{folder.name}",
-            "image": blueprint.image,
-            "user": blueprint.image_user,
-            "userns": f"keep-id:uid={blueprint.image_user},gid={blueprint.image_user}",
-            "writable": list(blueprint.writable),
-            "gpus": blueprint.need.gpus,
-        }
+        document["container"] = _container(blueprint, folder)
     return document
+
+
+def _container(blueprint: Blueprint, folder: ServiceFolder) -> dict[str, Any]:
+    """Return how podman runs it."""
+    # A service of this name in another folder is another; where runs of it may overlap, each has a name of its own.
+    other = hashlib.sha256(os.fsencode(folder.root)).hexdigest()[:8]
+    return {
+        "name": f"cordee-{folder.name}-{other}" + ("" if blueprint.has_one_writer else "-{run}"),
+        "image": blueprint.image,
+        "user": blueprint.image_user,
+        "userns": f"keep-id:uid={blueprint.image_user},gid={blueprint.image_user}",
+        "writable": list(blueprint.writable),
+        "gpus": blueprint.need.gpus,
+    }
+
+
+def _door_urls(blueprint: Blueprint, wish: Wish) -> dict[str, str]:
+    """Return the address of the front door under the name of the port that it leads to.
+
+    Raises:
+        UsageError: it is not the web that is spoken there.
+    """
+    if wish.door is None:
+        return {}
+    name = next((name for name, port in blueprint.ports.items() if port.protocol == "http"), None)
+    if name is None:
+        raise UsageError(
+            f"the front door leads to web servers, and {blueprint.name} is none",
+            given=blueprint.name,
+            allowed='a port with protocol = "http"',
+            next="deploy it without --door",
+        )
+    return {name: DoorFolder().url(wish.door)}
 
 
 def _program(blueprint: Blueprint) -> tuple[str, ...]:
@@ -224,7 +247,7 @@ def _program(blueprint: Blueprint) -> tuple[str, ...]:
     argv = blueprint.argv or ()
     if blueprint.guard != "token":
         return argv
-    return (sys.executable, str(Path(__file__).parent / "guard.py"), "{secret.token}", *argv)
+    return (sys.executable, token_guard.__file__, "{secret.token}", *argv)
 
 
 def _probe(probe: ServiceProbe, blueprint: Blueprint) -> dict[str, Any]:
@@ -255,11 +278,13 @@ def job_text(blueprint: Blueprint, folder: ServiceFolder, spec: Path, wish: Wish
         need["time"] = f"{time_s:.0f}s"
     tables: dict[str, dict[str, Any]] = {
         "need": need,
-        "restart": {"retries": 20, "backoff": "1s"},
-        "sampling": {"interval": "10s", "hardware": False},
+        # It runs for months: what went wrong weeks ago does not count, and samples are few, or go after a week where more are asked for.
+        "restart": {"retries": 20, "backoff": "1s", "forget": "5min"},
+        "sampling": {"interval": "60s", "hardware": False, "keep": "7d"},
+        "logs": {"keep": "256MB"},
         "hang": {"enabled": False},
         "observe": {"stragglers": False},
-        "timeouts": {"kill": f"{blueprint.stop + 3:.0f}s", "lost": f"{max(20.0, 2.5 * (blueprint.stop + 3)):.0f}s"},
+        "timeouts": {"kill": f"{blueprint.stop + 5:.0f}s", "lost": f"{max(20.0, 2.5 * (blueprint.stop + 3)):.0f}s"},
     }
     lines = [
         f"# Made by `cordee service deploy {folder.name}`: its blueprint is {folder.root}",
@@ -276,18 +301,25 @@ def write_revision(loaded: LoadedBlueprint, folder: ServiceFolder, wish: Wish) -
 
     Raises:
         UsageError, DocumentError: as `host_document`.
-        ServiceError: a secret cannot be had.
+        ServiceError: a secret cannot be had, or a volume is gone.
     """
     folder.make()
     host_document(loaded, folder, 0, wish)  # before anything is kept
+    folder.make_volumes(loaded.blueprint)
     number = folder.keep_revision(loaded)
     folder.keep_secrets(loaded.blueprint)
-    place = folder.revision(number)
-    (place / "job").mkdir(0o700, exist_ok=True)
-    spec = place / "host.json"
-    write_atomically(spec, json.dumps(host_document(loaded, folder, number, wish), indent=1))
-    write_atomically(place / "job" / "cordee.toml", job_text(loaded.blueprint, folder, spec, wish))
-    return number, place / "job"
+    document = host_document(loaded, folder, number, wish)
+    spec, job = host_path(folder, document), folder.revision(number) / "job"
+    job.mkdir(0o700, exist_ok=True)
+    write_atomically(spec, json.dumps(document, indent=1))
+    write_atomically(job / "cordee.toml", job_text(loaded.blueprint, folder, spec, wish))
+    return number, job
+
+
+def host_path(folder: ServiceFolder, document: dict[str, Any]) -> Path:
+    """Return the file that a service's host is started from; runs of one revision with other parameters each have their own."""
+    digest = hashlib.sha256(json.dumps(document).encode()).hexdigest()[:12]
+    return folder.revision(document["revision"]) / f"host-{digest}.json"
 
 
 def start_run(job: Path, folder: ServiceFolder, wish: Wish) -> RunFolder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from cordee.core.units import format_duration, format_size
@@ -16,7 +17,7 @@ from cordee.systems.sizes.used import RunUse
 
 SCHEMA = "cordee.size/1"
 # Margins over what was seen: a job that runs out of one loses all of it.
-_MEMORY_MARGIN, _TIME_MARGIN, _CORES_MARGIN = 1.3, 1.3, 1.2
+MEMORY_MARGIN, _TIME_MARGIN, _CORES_MARGIN = 1.3, 1.3, 1.2
 _ENOUGH_RUNS = 3
 _LEAST_BYTES, _LEAST_S = 256_000_000, 300.0
 # Smaller changes are not worth a word.
@@ -41,12 +42,14 @@ class SizeReason:
 
 @dataclass(frozen=True)
 class RightSize:
-    """The next request, what it changes and why, and what is not known."""
+    """The next request, what it changes and why, what is not known, for how long each run waited for its nodes, and what GPUs brought."""
 
     runs: tuple[str, ...]
     request: dict[str, Any]
     reasons: tuple[SizeReason, ...]
     unknown: tuple[str, ...]
+    waited_s: tuple[float, ...] = ()
+    cpu_or_gpu: dict[str, Any] | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the document of `cordee size`."""
@@ -57,6 +60,8 @@ class RightSize:
             "request": self.request,
             "reasons": reasons,
             "unknown": list(self.unknown),
+            "waited_s": list(self.waited_s),
+            "cpu_or_gpu": self.cpu_or_gpu,
         }
 
     def lines(self) -> list[str]:
@@ -67,6 +72,17 @@ class RightSize:
             lines = ["[need]", *(f"{reason.what} = {_toml(reason.after)}" for reason in self.reasons), ""]
             for reason in self.reasons:
                 lines += [f"{reason.what}: {reason.text}", f"  risk: {reason.risk}"]
+        if self.waited_s:
+            usual, most = median(self.waited_s), max(self.waited_s)
+            waits = f", {format_duration(most)} at most" if len(self.waited_s) > 1 else ""
+            lines.append(f"queue: waited {format_duration(usual)} for nodes{waits}")
+        if self.cpu_or_gpu is not None:
+            told = [
+                f"{name} GPUs {format_duration(one['seconds'])} after {format_duration(one['waited_s'])} in the queue"
+                f"{f', {hours:.2g} GPU hours' if (hours := one['gpu_hours']) else ''}"
+                for name, one in (("with", self.cpu_or_gpu["with"]), ("without", self.cpu_or_gpu["without"]))
+            ]
+            lines.append(f"CPU or GPU: {'; '.join(told)}: done sooner {self.cpu_or_gpu['sooner']}")
         return lines + [f"unknown: {text}" for text in self.unknown]
 
 
@@ -84,7 +100,31 @@ def right_size(uses: Sequence[RunUse]) -> RightSize:
         unknown += [missing] if missing else []
     found += _gpus(uses, request)
     changed = {reason.what: reason.after for reason in found}
-    return RightSize(tuple(use.run for use in uses), {**_as_needed(request), **changed}, tuple(found), tuple(unknown))
+    waited = tuple(round(use.waited_s, 1) for use in uses if use.waited_s is not None)
+    request = {**_as_needed(request), **changed}
+    return RightSize(tuple(use.run for use in uses), request, tuple(found), tuple(unknown), waited, cpu_or_gpu(uses))
+
+
+def cpu_or_gpu(uses: Sequence[RunUse]) -> dict[str, Any] | None:
+    """Return what runs with GPUs and runs without took, waited and cost, by their medians; None: not both are there.
+
+    Args:
+        uses: of runs that did the same work; those that did not finish do not count.
+    """
+    found: dict[str, Any] = {}
+    for name in ("with", "without"):
+        known = [
+            (use.seconds, use.waited_s, use.seconds * use.request["gpus_per_node"] * use.request["nodes"] / 3600)
+            for use in uses
+            if use.finished and use.seconds is not None and use.waited_s is not None
+            if bool(use.request["gpus_per_node"]) == (name == "with")
+        ]
+        if not known:
+            return None
+        seconds, waited_s, gpu_hours = (round(median(values), 3) for values in zip(*known, strict=True))
+        found[name] = {"seconds": seconds, "waited_s": waited_s, "gpu_hours": gpu_hours}
+    whole = {name: one["seconds"] + one["waited_s"] for name, one in found.items()}
+    return {**found, "sooner": min(whole, key=lambda name: whole[name])}
 
 
 def _memory(uses: Sequence[RunUse], request: dict[str, Any], several: bool) -> tuple[SizeReason | None, str]:
@@ -95,7 +135,7 @@ def _memory(uses: Sequence[RunUse], request: dict[str, Any], several: bool) -> t
     asked = request["memory_bytes"]
     if asked is None:
         return None, ""
-    wanted = max(_LEAST_BYTES, _MEMORY_MARGIN * peak)
+    wanted = max(_LEAST_BYTES, MEMORY_MARGIN * peak)
     shown = f"the ranks of a node held {format_size(peak)} at most, without the page cache, of {format_size(asked)}"
     if wanted > asked:
         text = f"{shown}: too near to what was asked for"
@@ -151,7 +191,7 @@ def _gpus(uses: Sequence[RunUse], request: dict[str, Any]) -> list[SizeReason]:
     used = math.ceil(newest.gpus_used / max(1, request["nodes"]))
     if newest.gpu_busy_ratio is not None and newest.gpu_busy_ratio < _IDLE_RATIO and used:
         text = f"the GPUs were busy for {newest.gpu_busy_ratio:.0%} of the time"
-        risk = "without GPUs each step may take longer: try it with a short run"
+        risk = "without GPUs each step may take longer: run it once without, and give both runs to `cordee size`"
         return [SizeReason("gpus_per_node", asked, 0, text, risk)]
     if used >= asked:
         return []

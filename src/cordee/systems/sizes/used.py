@@ -113,8 +113,8 @@ def _gpus(run: Run, state: RunState) -> dict[str, Any]:
     grid = run.grid("gpu", names)
     values = dict(zip(names, grid.values, strict=True))
     found: dict[str, Any] = {"gpus": len(grid.devices)}
-    for key, name in (("gpu_memory_bytes", names[0]), ("gpu_total_bytes", "gpu_memory_total_bytes")):
-        if name in values and name.endswith("_bytes") and np.isfinite(values[name]).any():
+    for key, name in (("gpu_memory_bytes", wanted[0]), ("gpu_total_bytes", wanted[1])):
+        if name in values and np.isfinite(values[name]).any():
             found[key] = float(np.nanmax(values[name]))
     busy = next((values[name] for name in _BUSY if name in values and np.isfinite(values[name]).any()), None)
     if busy is not None:

@@ -146,54 +146,49 @@ def _mixtral(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _qwen3_moe(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **_qwen3(config),
+        "ffn": config["moe_intermediate_size"],
+        "experts": config["num_experts"],
+        "experts_per_token": config["num_experts_per_tok"],
+    }
+
+
+def _gemma(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {**_llama({"head_dim": 256, **config}), "tied": bool(config.get("tie_word_embeddings", True))}
+
+
+def _neox(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {**_llama(config), "gated": False, "biases": True}
+
+
 def _gpt2(config: Mapping[str, Any]) -> dict[str, Any]:
     width = config["n_embd"]
-    return {
-        "layers": config["n_layer"],
-        "width": width,
-        "heads": config["n_head"],
-        "kv_heads": config["n_head"],
-        "head_width": width // config["n_head"],
-        "ffn": config.get("n_inner") or 4 * width,
-        "vocabulary": config["vocab_size"],
-        "positions": config.get("n_positions", 1024),
-        "biases": True,
-    }
+    named = {"hidden_size": width, "num_hidden_layers": config["n_layer"], "num_attention_heads": config["n_head"]}
+    sizes = {**named, "intermediate_size": config.get("n_inner") or 4 * width, "vocab_size": config["vocab_size"]}
+    return {**_neox(sizes), "tied": True, "positions": config.get("n_positions", 1024)}
+
+
+def _bert(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what encoders of text and of pictures share."""
+    return {**_neox({"vocab_size": 0, **config}), "gated": False, "tied": True}
 
 
 def _encoder(config: Mapping[str, Any]) -> dict[str, Any]:
-    width, heads = config["hidden_size"], config["num_attention_heads"]
-    return {
-        "kind": "encoder",
-        "layers": config["num_hidden_layers"],
-        "width": width,
-        "heads": heads,
-        "kv_heads": heads,
-        "head_width": width // heads,
-        "ffn": config["intermediate_size"],
-        "vocabulary": config["vocab_size"],
-        "positions": config["max_position_embeddings"],
-        "biases": True,
-        # The embedding of types and its norm; the pooler.
-        "extra": config.get("type_vocab_size", 2) * width + 2 * width + width * width + width,
-    }
+    found, width = _bert(config), config["hidden_size"]
+    # The embedding of types and its norm; the pooler.
+    extra = config.get("type_vocab_size", 2) * width + 2 * width + width * width + width
+    return {**found, "kind": "encoder", "positions": config["max_position_embeddings"], "extra": extra}
 
 
 def _vit(config: Mapping[str, Any]) -> dict[str, Any]:
-    width, heads = config["hidden_size"], config["num_attention_heads"]
-    patch, image = config.get("patch_size", 16), config.get("image_size", 224)
-    labels = config.get("id2label")
-    tokens = (image // patch) ** 2 + 1
+    width, patch = config["hidden_size"], config.get("patch_size", 16)
+    labels, tokens = config.get("id2label"), (config.get("image_size", 224) // patch) ** 2 + 1
     return {
+        **_bert({**config, "vocab_size": 0}),
         "kind": "vision",
-        "layers": config["num_hidden_layers"],
-        "width": width,
-        "heads": heads,
-        "kv_heads": heads,
-        "head_width": width // heads,
-        "ffn": config["intermediate_size"],
         "positions": tokens,
-        "biases": True,
         "tokens": tokens,
         "classes": len(labels) if isinstance(labels, dict) else config.get("num_labels", 2),
         # The matrix of patches with its bias, and the class token.
@@ -207,8 +202,13 @@ READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "mixtral": _mixtral,
     "qwen2": _qwen,
     "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+    "phi3": _llama,
+    "gemma": _gemma,
+    "gpt_neox": _neox,
     "gpt2": _gpt2,
     "bert": _encoder,
+    "roberta": _encoder,
     "vit": _vit,
 }
 
@@ -229,24 +229,31 @@ def _of_config(path: Path) -> Architecture:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise DocumentError(f"cannot be read as JSON: {error}", file=str(path)) from None
+    return architecture_of(config, str(path), path.stem)
+
+
+def architecture_of(config: Any, file: str, name: str = "") -> Architecture:
+    """Return the architecture that a Hugging Face config describes.
+
+    Raises:
+        DocumentError: it describes none that is known.
+    """
     kind = config.get("model_type") if isinstance(config, dict) else None
     if kind not in READERS:
         raise DocumentError(
             "the architecture is not known",
-            file=str(path),
+            file=file,
             given=kind,
             allowed=", ".join(READERS),
             next="give a function that makes the model (`cordee plan FILE.py:FUNCTION`), which is traced, or a table [model]",
         )
     try:
-        found = Architecture(name=_name_of(config, path), **READERS[kind](config))
-    except (KeyError, TypeError, ZeroDivisionError) as error:
-        raise DocumentError(f"a size is missing or wrong: {error}", file=str(path), given=kind) from None
-    return _checked(found, str(path), {})
-
-
-def _name_of(config: Mapping[str, Any], path: Path) -> str:
-    return str(config.get("_name_or_path") or config["model_type"] or path.stem)
+        found = Architecture(name=str(config.get("_name_or_path") or kind or name), **READERS[kind](config))
+    except KeyError as error:
+        raise DocumentError(f"{error} is missing", file=file, given=kind) from None
+    except (TypeError, ValueError, ZeroDivisionError):
+        raise DocumentError("sizes are whole numbers from 1", file=file, given=kind) from None
+    return _checked(found, file, {})
 
 
 def _of_table(path: Path) -> Architecture:
@@ -301,7 +308,10 @@ def _checked(found: Architecture, file: str, lines: Mapping[str, int | None]) ->
         return found
     sizes = (found.layers, found.width, found.heads, found.kv_heads, found.head_width, found.ffn)
     if not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise DocumentError("sizes are whole numbers from 1", file=file, given=sizes)
+        names = "layers, width, heads, heads of keys and values, width of a head, MLP"
+        raise DocumentError(
+            "sizes are whole numbers from 1", file=file, given=f"{', '.join(map(str, sizes))} ({names})"
+        )
     if found.heads % found.kv_heads:
         raise DocumentError(
             "heads cannot be divided by the heads of keys and values",

@@ -15,7 +15,7 @@ from cordee.systems.sizing.traced import SCHEMA, TracedModel
 from cordee.systems.sizing.workload import Workload
 
 # What counts: another version of it may count otherwise.
-_CHILD = Path(__file__).parent / "trace" / "child.py"
+_CHILD = tuple(sorted((Path(__file__).parent / "trace").glob("*.py")))
 
 
 def digest_of(
@@ -32,7 +32,7 @@ def digest_of(
         "schema": SCHEMA,
     }
     known.update(json.dumps(about, sort_keys=True).encode())
-    for file in [_CHILD, *local_files(path, folder), *_torch_of(python)]:
+    for file in [*_CHILD, *local_files(path, folder), *_torch_of(python)]:
         try:
             data = file.read_bytes()
         except OSError:

@@ -9,15 +9,22 @@ from typing import Any
 
 from cordee.core.documents.gpu_models import gpu_facts, gpu_table, model_words
 from cordee.core.errors import UsageError
+from cordee.core.ports.speeds import NodeSpeeds
 from cordee.core.units import format_size, parse_size
 from cordee.core.words import did_you_mean
 from cordee.job.profile import ClusterProfile, GpuModel, PartitionTable
 
-# What one GPU gets of the network between nodes where no profile and no vetting says it: one port of 400 Gb/s, as NVIDIA's
-# reference designs for Hopper have, 200 Gb/s before.
 _INSTANCE = re.compile(r"mig|\dg")  # `1g.10gb`, `MIG 3g.40gb`
-_NETWORK = {9.0: 50e9, 10.0: 50e9}
+# What one GPU gets of the network between nodes where no profile and no vetting says it: one port of 400 Gb/s, as NVIDIA's
+# reference designs for Hopper and Blackwell have, 800 Gb/s since Blackwell Ultra, 200 Gb/s before.
+_NETWORK = {9.0: 50e9, 10.0: 50e9, 10.3: 100e9}
 _NETWORK_BEFORE = 25e9
+# Shares of the 16-bit peak: of large matrices, of those in fp8 (of twice the peak), of flash attention; of the memory's bandwidth.
+MATRIX, MATRIX_FP8, ATTENTION, MEMORY = 0.68, 0.52, 0.42, 0.80
+# The share of the link's bandwidth that LL, LL128 and Simple move.
+MOVED = (0.45, 0.92, 0.85)
+# Below this share of its peak a product of matrices was one of another type.
+_LEAST_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,8 @@ class PlannedGpu:
         flops: dense, with 16 bit, FLOP/s; `bandwidth`, `link`, `network`: bytes/s of memory, between GPUs of a node, between nodes.
         per_node: GPUs of one node; `most`: GPUs of all nodes; None: not known.
         power: its limit, in W; `full_power`: that at which the model reaches its peaks.
-        origin: where that comes from.
+        reached: the share of what matrices are taken to reach that nodes were measured to; None: not measured. `nodes`: how many.
+        origin: where that comes from; `largest`: the memory of the largest that has this name, 0: there is one.
     """
 
     model: str
@@ -44,10 +52,15 @@ class PlannedGpu:
     per_node: int = 8
     most: int | None = None
     origin: str = ""
+    largest: float = 0.0
+    reached: float | None = None
+    nodes: int = 0
 
     @property
     def sustained(self) -> float:
-        """The share of its peaks that its power allows for long, where the table says that it is limited."""
+        """The share of its peaks that was measured, else that its power allows for long, where the table says that it is limited."""
+        if self.reached is not None:
+            return self.reached
         return min(1.0, (self.power or 1.0) / (self.full_power or self.power or 1.0))
 
     @property
@@ -74,16 +87,20 @@ def device_of(model: str, profile: ClusterProfile | None = None, memory: str | N
     given = next((facts for key, facts in known.items() if key.lower() == model.lower()), None)
     peaks, facts = _peaks(model), gpu_facts(model)
     instance = any(_INSTANCE.fullmatch(word) for word in model_words(model))
-    size = None
+    size, largest = None, 0.0
     if memory is not None:
         try:
             size = float(parse_size(memory))
         except ValueError as error:
             raise UsageError("the GPU's memory is no size", given=memory, allowed=str(error)) from None
+        if size < 1e6:
+            raise UsageError(
+                "no GPU has so little memory", given=memory, next="give --gpu-memory with its unit, such as 20GB"
+            )
     elif given is not None:
         size = float(given.memory)
     elif facts.memory is not None and not instance:
-        size = float(facts.memory[0])
+        size, largest = float(facts.memory[0]), float(facts.memory[1])
     if size is None:
         families = list(gpu_table()["family"])
         what = (
@@ -108,6 +125,32 @@ def device_of(model: str, profile: ClusterProfile | None = None, memory: str | N
         power=(given.power if given else None) or peaks.get("power_watts"),
         full_power=peaks.get("full_power_watts"),
         origin="option" if memory else f"profile {profile.name}" if given and profile else "table of GPUs",
+        largest=largest if size is not None and largest > size else 0.0,
+    )
+
+
+def as_measured(device: PlannedGpu, speeds: Mapping[str, NodeSpeeds]) -> PlannedGpu:
+    """Return a GPU that does no more than nodes with such GPUs were measured to; as it is where none were.
+
+    What a product of matrices reaches stands in the place of what its power would allow, and what GPUs sent to other nodes in that
+    of the port that is taken to be there.
+    """
+    entry = _peaks(device.model)
+    alike = [one for model, one in speeds.items() if entry and _peaks(model) is entry]
+    if not alike:
+        return device
+    found = max(alike, key=lambda one: one.nodes)
+    share = found.flops / (device.flops * MATRIX) if found.flops and device.flops else 0.0
+    return replace(
+        device,
+        reached=min(1.0, share) if share * MATRIX > _LEAST_SHARE else None,
+        bandwidth=min(device.bandwidth, found.memory / MEMORY)
+        if device.bandwidth and found.memory
+        else device.bandwidth,
+        link=min(device.link, found.link / max(MOVED)) if device.link and found.link else device.link,
+        network=found.network / MOVED[2] if found.network else device.network,
+        nodes=found.nodes,
+        origin=f"{device.origin}, {found.nodes} vetted nodes",
     )
 
 

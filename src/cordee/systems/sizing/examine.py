@@ -11,7 +11,8 @@ from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.placement import place
 from cordee.systems.sizing.devices import device_of_partition
 from cordee.systems.sizing.layouts import Model, refusal_of
-from cordee.systems.sizing.plan import make_plan_of
+from cordee.systems.sizing.measured.calibration import CALIBRATION
+from cordee.systems.sizing.plan import SizedPlan, make_plan_of
 from cordee.systems.sizing.target import known_model, layout_of, workload_of
 
 
@@ -20,11 +21,11 @@ class SizingExamination(Examination):
 
     def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
         table = self.loaded.job.plan
-        workload = workload_of(table)
+        workload = workload_of(table, on_gpu=bool(self.loaded.job.need.gpus_per_node))
         model: Model | None = known_model(self.loaded, workload)
         if model is None:
             return Contribution()
-        layout = layout_of(self.loaded, {"strategy": table.strategy})
+        layout = layout_of(self.loaded, table.strategy, model)
         file, line = self.loaded.place("plan", "model")
         why = refusal_of(model, workload, layout)
         if why:
@@ -40,10 +41,13 @@ class SizingExamination(Examination):
         part: dict[str, Any] = {
             "peak_bytes": round(plan.here.parts.peak),
             "interval_bytes": [low, high],
+            "planned_bytes": round(plan.here.parts.peak - plan.here.parts.others.get(CALIBRATION, 0.0)),
             "method": plan.method,
             "layout": layout.name,
             "device": None if device is None else device.model,
             "memory_bytes": None if device is None else round(device.memory),
+            "step_s": None if plan.here.time is None else plan.here.time.seconds,
+            "layouts": [one.short() for one in plan.ranking],
         }
         said = format_size(part["peak_bytes"])
         findings = []
@@ -67,4 +71,24 @@ class SizingExamination(Examination):
             findings.append(
                 Finding(f"each rank needs {said}{of} ({plan.method})", "info", "plan-memory", file=file, line=line)
             )
+        findings += self._host(plan)
         return Contribution(part, findings=findings)
+
+    def _host(self, plan: SizedPlan) -> list[Finding]:
+        """Return that the job asks for less memory of a node than its ranks, loaders and checkpoints are likely to take."""
+        asked, needed = self.loaded.job.need.memory, sum(plan.host.values())
+        if not asked or needed <= asked:
+            return []
+        file, line = self.loaded.place("need", "memory")
+        largest = max(plan.host, key=lambda name: plan.host[name])
+        return [
+            Finding(
+                f"each node is likely to need {format_size(needed)} of its own memory, most of it for {largest}",
+                "warn",
+                "plan-host-memory",
+                file=file,
+                line=line,
+                given=format_size(asked),
+                next=f'memory = "{round(needed / 1e9) + 1}GB", or fewer workers of the loader',
+            )
+        ]

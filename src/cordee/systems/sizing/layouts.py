@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cordee.core.units import format_size
 from cordee.systems.sizing.architecture import Architecture
+from cordee.systems.sizing.costs.step_time import StepTime, step_time, traced_time
 from cordee.systems.sizing.devices import PlannedGpu
-from cordee.systems.sizing.memory import ALONE, Layout, MemoryParts, formula_parts, interval_of, refusal
-from cordee.systems.sizing.step_time import StepTime, step_time
+from cordee.systems.sizing.measured.calibration import CALIBRATION, calibration_key, known_calibration
+from cordee.systems.sizing.memory import MemoryParts, formula_parts, interval_of
+from cordee.systems.sizing.parallelism import ALONE, SCHEDULES, Layout, refusal
 from cordee.systems.sizing.traced import TracedModel
 from cordee.systems.sizing.workload import OPTIMIZERS, Workload
 
 MOST_GPUS = 1024
 MOST_SOLVED = 1 << 22
+_ALIKE = 0.02  # a difference of speed that no prediction can tell
 Model = Architecture | TracedModel
 
 
 @dataclass(frozen=True)
 class RankedLayout:
-    """A layout with what it needs and takes."""
+    """A layout with what it needs and takes; `unit`: what its pace is counted in."""
 
     layout: Layout
     parts: MemoryParts
@@ -29,27 +32,29 @@ class RankedLayout:
     time: StepTime | None
     fits: bool
     reason: str = ""
+    unit: str = "tokens"
+
+    def short(self) -> dict[str, Any]:
+        """Return what a picture of layouts shows."""
+        pace = None if self.time is None else self.time.tokens_per_second
+        return {
+            "name": self.layout.name, "peak_bytes": round(self.parts.peak), "pace": pace, "unit": self.unit, "fits": self.fits,
+        }  # fmt: skip
 
     def document(self, device: PlannedGpu | None = None) -> dict[str, Any]:
         """Return it as JSON has it."""
-        one = self.layout
-        time = self.time
+        one, time = self.layout, self.time
         share = None if time is None else time.communication / (1 - time.bubble) / time.seconds
         watts = device.power if device else None
         return {
             "name": one.name,
-            "dp": one.dp,
-            "fsdp": one.fsdp,
-            "tp": one.tp,
-            "pp": one.pp,
-            "ep": one.ep,
-            "cp": one.cp,
-            "zero": one.zero,
+            **asdict(one),
             "gpus": one.gpus,
             "peak_bytes": round(self.parts.peak),
             "interval_bytes": list(self.interval),
             "step_s": None if time is None else time.seconds,
-            "tokens_per_s": None if time is None else time.tokens_per_second,
+            "tokens_per_s": None if time is None or self.unit != "tokens" else time.tokens_per_second,
+            "samples_per_s": None if time is None or self.unit != "samples" else time.tokens_per_second,
             "mfu": None if time is None or device is None else time.mfu(device),
             "communication_ratio": share,
             "bubble_ratio": None if time is None else time.bubble,
@@ -60,10 +65,14 @@ class RankedLayout:
 
 
 def parts_of(model: Model, workload: Workload, layout: Layout = ALONE) -> MemoryParts:
-    """Return the parts of the fullest GPU's peak, by a trace where there is one."""
-    if isinstance(model, TracedModel):
-        return model.parts(workload, layout)
-    return formula_parts(model, workload, layout)
+    """Return the parts of the fullest GPU's peak, by a trace where there is one, as runs that were measured have corrected it."""
+    traced = isinstance(model, TracedModel)
+    parts = model.parts(workload, layout) if isinstance(model, TracedModel) else formula_parts(model, workload, layout)
+    on_gpu = model.gpu if isinstance(model, TracedModel) else workload.on_gpu
+    ratio = known_calibration().get(calibration_key(on_gpu=on_gpu, traced=traced), 1.0)
+    if ratio == 1.0:
+        return parts
+    return replace(parts, others={**parts.others, CALIBRATION: (ratio - 1.0) * parts.peak})
 
 
 def refusal_of(model: Model, workload: Workload, layout: Layout) -> str:
@@ -83,8 +92,16 @@ def examined(model: Model, workload: Workload, layout: Layout, device: PlannedGp
     parts = parts_of(model, workload, layout)
     hidden = isinstance(model, TracedModel) and model.workspaces
     interval = interval_of(parts.peak, method_of(model, layout), workspaces=hidden)
-    time = step_time(model, workload, layout, device) if device and isinstance(model, Architecture) else None
-    return RankedLayout(layout, parts, interval, time, device is None or parts.peak <= device.memory)
+    time = None
+    if device is not None and isinstance(model, TracedModel):
+        time = traced_time(model, workload, layout, device)
+    elif device is not None and isinstance(model, Architecture):
+        time = step_time(model, workload, layout, device)
+    tokens = isinstance(model, Architecture) and model.kind != "vision"
+    if time is not None and isinstance(model, Architecture) and not tokens:
+        time = replace(time, tokens=time.tokens / model.tokens)
+    fits = device is None or parts.peak <= device.memory
+    return RankedLayout(layout, parts, interval, time, fits, unit="tokens" if tokens else "samples")
 
 
 def candidates(model: Model, workload: Workload, gpus: int, per_node: int) -> Iterator[Layout]:
@@ -97,7 +114,9 @@ def candidates(model: Model, workload: Workload, gpus: int, per_node: int) -> It
                 if gpus % (tp * pp * cp):
                     continue
                 rest = gpus // (tp * pp * cp)
-                yield from _data_parallel(model, workload, rest, per_node, Layout(tp=tp, pp=pp, cp=cp))
+                for schedule in SCHEDULES if pp > 1 else SCHEDULES[:1]:
+                    base = Layout(tp=tp, pp=pp, cp=cp, schedule=schedule)
+                    yield from _data_parallel(model, workload, rest, per_node, base)
 
 
 def _data_parallel(model: Model, workload: Workload, rest: int, per_node: int, base: Layout) -> Iterator[Layout]:
@@ -126,14 +145,27 @@ def ranked(model: Model, workload: Workload, device: PlannedGpu, gpus: int) -> l
         if not refusal_of(model, workload, layout)
     ]
     found.sort(key=_order)
+    alike = [one for one in found if one.fits and _slower(one, found[0]) < _ALIKE]
+    if alike:
+        found.insert(0, found.pop(found.index(min(alike, key=_kinds))))
     return [replace(one, reason=_reason(one, found[0], device)) for one in found]
 
 
 def _order(one: RankedLayout) -> tuple[object, ...]:
-    pace = one.time.seconds / one.time.tokens if one.time else 0.0
-    # Of what is as fast the simpler counts: fewer kinds of parallelism.
-    kinds = sum(size > 1 for size in (one.layout.tp, one.layout.pp, one.layout.cp, one.layout.ep))
-    return (not one.fits, one.parts.peak if not one.fits else 0.0, round(pace, 12), kinds, one.parts.peak)
+    pace = one.time.seconds / one.time.tokens if one.time and one.time.tokens else 0.0
+    return (not one.fits, one.parts.peak if not one.fits else 0.0, round(pace, 12), _kinds(one), one.parts.peak)
+
+
+def _kinds(one: RankedLayout) -> int:
+    """Return how many kinds of parallelism a layout has: of what is as fast the simpler counts."""
+    return sum(size > 1 for size in (one.layout.tp, one.layout.pp, one.layout.cp, one.layout.ep))
+
+
+def _slower(one: RankedLayout, best: RankedLayout) -> float:
+    """Return by how much a layout is slower than another, as a share."""
+    if one.time is None or best.time is None:
+        return 0.0
+    return best.time.tokens_per_second / one.time.tokens_per_second - 1
 
 
 def _reason(one: RankedLayout, best: RankedLayout, device: PlannedGpu) -> str:
@@ -146,14 +178,14 @@ def _reason(one: RankedLayout, best: RankedLayout, device: PlannedGpu) -> str:
         return f"the fastest that fits; {free}" if one.time else f"it fits; {free}"
     if one.time is None or best.time is None:
         return f"{free}; nothing is known of its speed"
-    slower = best.time.tokens_per_second / one.time.tokens_per_second - 1
+    slower = _slower(one, best)
     lost = {
         "what nothing hides of its communication": one.time.communication,
         "the bubble of its pipeline": one.time.seconds * one.time.bubble,
         "narrower matrices": one.time.matrices - best.time.matrices,
     }
     cause = max(lost, key=lambda name: lost[name])
-    if slower < 0.005:
+    if slower < _ALIKE:
         return f"as fast, and less simple; {free}"
     return f"{slower:.0%} slower, most by {cause}; {free}"
 
@@ -198,6 +230,9 @@ def changes(model: Model, workload: Workload, layout: Layout, device: PlannedGpu
             found.append((words, replace(w, checkpointing="full"), layout))
             whole = replace(w, checkpointing="full", micro_batch=1, batch=w.micro_batch * layout.replicas)
             found.append(("checkpointing, and micro-batches of 1 with accumulation", whole, layout))
+    if isinstance(model, TracedModel) and w.trains and model.batch >= 4 and w.micro_batch == 1:
+        half = replace(w, micro_batch=model.batch // 2)
+        found.append(("half of its batch, and twice the steps of accumulation: the same batch", half, layout))
     if layout.replicas > 1 and layout.fsdp == 1 and not layout.zero:
         sharded = replace(layout, dp=1, fsdp=layout.dp)
         found.append((f"FSDP2 over the {layout.dp} GPUs that there are", w, sharded))
@@ -231,16 +266,17 @@ def solve(what: str, model: Model, workload: Workload, layout: Layout, device: P
         "sequence": lambda size: (model, replace(workload, sequence=size)),
         "layers": lambda size: (replace(model, layers=size), workload),
     }
-    return _largest(lambda size: formula_parts(*makers[what](size), layout).peak <= device.memory)
+    return largest_that(lambda size: parts_of(*makers[what](size), layout).peak <= device.memory)
 
 
 def _solved_traced(what: str, model: TracedModel, workload: Workload, layout: Layout, device: PlannedGpu) -> int:
     if what != "batch" or not model.batch:
         return 0
-    return _largest(lambda size: model.parts(replace(workload, micro_batch=size), layout).peak <= device.memory)
+    return largest_that(lambda size: parts_of(model, replace(workload, micro_batch=size), layout).peak <= device.memory)
 
 
-def _largest(fits: Callable[[int], bool]) -> int:
+def largest_that(fits: Callable[[int], bool]) -> int:
+    """Return the largest whole number that fits, where those above it do not; 0: none does."""
     low, high = 0, 1
     while high <= MOST_SOLVED and fits(high):
         low, high = high, high * 2
@@ -248,16 +284,6 @@ def _largest(fits: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def stages(layers: int, pp: int, embedding: float, head: float, block: float) -> list[int]:
-    """Return how many layers each pipeline stage takes so that the heaviest is as light as can be; the ends hold embedding and head."""
-    extra = [embedding / block if stage == 0 else head / block if stage == pp - 1 else 0.0 for stage in range(pp)]
-    counts = [1] * pp
-    for _ in range(layers - pp):
-        lightest = min(range(pp), key=lambda stage: counts[stage] + extra[stage])
-        counts[lightest] += 1
-    return counts
 
 
 def checkpoint_bytes(model: Model, workload: Workload) -> int:
@@ -274,7 +300,12 @@ def checkpoint_bytes(model: Model, workload: Workload) -> int:
 
 
 def named(ranked_layouts: Sequence[RankedLayout], most: int) -> list[RankedLayout]:
-    """Return the first few, and the best of those that do not fit, which say what is missing."""
-    fitting = [one for one in ranked_layouts if one.fits][:most]
-    others = [one for one in ranked_layouts if not one.fits][: max(2, most - len(fitting))]
+    """Return the best of each kind, the simple kinds before others, and those that come next to fitting, which say what is missing."""
+    kinds: dict[tuple[object, ...], RankedLayout] = {}
+    for one in ranked_layouts:
+        sizes = (one.layout.dp, one.layout.fsdp, one.layout.tp, one.layout.pp, one.layout.cp, one.layout.ep)
+        kinds.setdefault((one.fits, one.layout.zero, *(size > 1 for size in sizes)), one)
+    simple = sorted((one for one in kinds.values() if one.fits), key=_kinds)[:most]
+    fitting = [one for one in kinds.values() if one in simple]
+    others = [one for one in kinds.values() if not one.fits][: max(2, most - len(fitting))]
     return [*fitting, *others][: most + 2]

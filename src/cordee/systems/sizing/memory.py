@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cordee.systems.sizing.architecture import Architecture
+from cordee.systems.sizing.parallelism import ALONE, Layout, PipelineStage, micro_batches, pipeline_stages, tokens_of
 from cordee.systems.sizing.workload import OPTIMIZERS, Workload
 
 # Memory that the allocator holds beyond what is allocated, over all that comes and goes; compiled code asks for fewer sizes.
@@ -17,55 +18,19 @@ from cordee.systems.sizing.workload import OPTIMIZERS, Workload
 FRAGMENTATION, FRAGMENTATION_COMPILED = 0.14, 0.07
 # CUDA context with the modules of PyTorch's kernels, and the workspace of cuBLAS (32 MiB on Hopper).
 CONTEXT_BYTES = 600 << 20
+# A rank without a GPU that has imported PyTorch and reduced by Gloo: 369 MB in examples/char-gpt (benchmarks/results/2026-11-24-plan.md).
+RANK_BYTES = 370e6
 # Buffers of one communicator of NCCL: channels times 4 MiB of each direction.
 COMMUNICATOR_BYTES = 160 << 20
 # Bytes of a logit at the loss's peak beside the logit itself: in fp32 the soft maximum, its gradient and what autograd returns.
 LOSS_BYTES = 12
+# Where ranks divide the vocabulary, PyTorch's `loss_parallel` adds the soft maximum to its gradient out of place.
+LOSS_BYTES_DIVIDED = 16
+# Parts of a batch whose logits exist at once where a loss is computed in chunks, as torchtune does by default.
+LOSS_CHUNKS = 8
 WORKSPACES = 1.22
+PARTS = ("parameters", "gradients", "optimizer", "activations", "logits", "buffers", "other")
 INTERVAL = {"traced": (0.95, 1.06), "formula": (0.85, 1.20), "mixed": (0.90, 1.15)}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a model is laid over GPUs; the product of `dp`, `fsdp`, `tp`, `pp` and `cp` is their number, `ep` divides `dp` times `fsdp`.
-
-    Attributes:
-        dp: copies that hold what `zero` leaves whole; `fsdp`: ranks among which parameters, gradients and states are divided.
-        zero: 0: nothing is divided over `dp`; 1: optimizer states; 2: gradients too.
-        interleaved: blocks of layers of one pipeline stage.
-    """
-
-    dp: int = 1
-    fsdp: int = 1
-    tp: int = 1
-    pp: int = 1
-    ep: int = 1
-    cp: int = 1
-    zero: int = 0
-    interleaved: int = 1
-
-    @property
-    def gpus(self) -> int:
-        """All GPUs."""
-        return self.dp * self.fsdp * self.tp * self.pp * self.cp
-
-    @property
-    def replicas(self) -> int:
-        """Ranks that read different samples."""
-        return self.dp * self.fsdp
-
-    @property
-    def name(self) -> str:
-        """What the field calls it: `FSDP2 8 x TP 4`."""
-        parts = [f"ZeRO-{self.zero} {self.dp}" if self.zero else f"DDP {self.dp}"] if self.dp > 1 else []
-        if self.fsdp > 1:
-            parts = [f"HSDP {self.dp} x {self.fsdp}" if self.dp > 1 else f"FSDP2 {self.fsdp}"]
-        for word, size in (("TP+SP", self.tp), ("PP", self.pp), ("CP", self.cp), ("EP", self.ep)):
-            parts += [f"{word} {size}"] if size > 1 else []
-        return " x ".join(parts) or "1 GPU"
-
-
-ALONE = Layout()
 
 
 @dataclass(frozen=True)
@@ -80,9 +45,9 @@ class MemoryParts:
     parameters: float
     gradients: float
     optimizer: float
-    activations: float | None
-    logits: float | None
-    buffers: float
+    activations: float | None = 0.0
+    logits: float | None = 0.0
+    buffers: float = 0.0
     others: dict[str, float] = field(default_factory=dict)
     moment: str = "backward"
 
@@ -94,23 +59,12 @@ class MemoryParts:
     @property
     def peak(self) -> float:
         """The whole."""
-        known = (self.parameters, self.gradients, self.optimizer, self.activations or 0, self.logits or 0, self.buffers)
-        return sum(known) + self.other
+        return float(sum(getattr(self, name) or 0.0 for name in PARTS))
 
     def document(self) -> dict[str, Any]:
         """Return the parts in whole bytes."""
-        return {
-            name: None if value is None else round(value)
-            for name, value in (
-                ("parameters", self.parameters),
-                ("gradients", self.gradients),
-                ("optimizer", self.optimizer),
-                ("activations", self.activations),
-                ("logits", self.logits),
-                ("buffers", self.buffers),
-                ("other", self.other),
-            )
-        }
+        found = {name: getattr(self, name) for name in PARTS}
+        return {name: None if value is None else round(value) for name, value in found.items()}
 
     def others_document(self) -> dict[str, int]:
         """Return what `other` consists of."""
@@ -124,89 +78,60 @@ def interval_of(peak: float, method: str, *, workspaces: bool = False) -> tuple[
     return round(peak * low), round(peak * (max(high, WORKSPACES) if workspaces else high))
 
 
-def refusal(architecture: Architecture, workload: Workload, layout: Layout) -> str:
-    """Return why a layout cannot be, empty where it can."""
-    a = architecture
-    if a.kind == "count" and (layout.tp, layout.pp, layout.cp, layout.ep) != (1, 1, 1, 1):
-        return "only the number of parameters is known, so that nothing but states can be divided"
-    if a.heads % layout.tp:
-        return f"{a.heads} heads cannot be divided by TP {layout.tp}"
-    if a.kv_heads % layout.tp and layout.tp % a.kv_heads:
-        return f"{a.kv_heads} heads of keys and values cannot be divided by TP {layout.tp}"
-    if a.ffn % layout.tp:
-        return f"an MLP of {a.ffn} cannot be divided by TP {layout.tp}"
-    if layout.pp * layout.interleaved > max(1, a.layers):
-        return f"{a.layers} layers are too few for PP {layout.pp} with {layout.interleaved} parts of each stage"
-    if tokens_of(a, workload) % (2 * layout.cp if layout.cp > 1 else 1):
-        return f"a sequence of {tokens_of(a, workload)} cannot be divided into 2 x CP {layout.cp} parts"
-    if layout.ep > 1 and (not a.experts or a.experts % layout.ep):
-        return (
-            f"{a.experts} experts cannot be divided by EP {layout.ep}"
-            if a.experts
-            else "the model has no experts for EP"
-        )
-    if layout.replicas % layout.ep:
-        return f"EP {layout.ep} does not divide {layout.replicas} data-parallel ranks"
-    if workload.batch and workload.batch % (layout.replicas * workload.micro_batch):
-        return f"a batch of {workload.batch} cannot be divided by {layout.replicas} ranks with {workload.micro_batch} samples each"
-    return ""
-
-
-def tokens_of(architecture: Architecture, workload: Workload) -> int:
-    """Return the tokens of one sample."""
-    return architecture.tokens or workload.sequence
-
-
-def held_parameters(a: Architecture, layout: Layout) -> float:
-    """Return the parameters of the fullest pipeline stage after TP and EP."""
+def held_parameters(a: Architecture, layout: Layout, stage: PipelineStage) -> float:
+    """Return the parameters of one pipeline stage after TP and EP."""
     if a.kind == "count":
         return float(a.counted)
-    layers = -(-a.layers // layout.pp)
-    experts = layers * a.experts * a.mlp_matrix / layout.tp / layout.ep if a.experts else 0.0
-    rest = layers * (a.block - a.experts * a.mlp_matrix) / layout.tp
-    edge = (a.embedding + a.extra + a.positions * a.width) / layout.tp
-    head = (a.head or (a.embedding if layout.pp > 1 else 0)) / layout.tp
-    ends = edge + head if layout.pp == 1 else max(edge, head)
-    return rest + experts + ends
+    experts = stage.layers * a.experts * a.mlp_matrix / layout.tp / layout.ep if a.experts else 0.0
+    rest = stage.layers * (a.block - a.experts * a.mlp_matrix) / layout.tp
+    edge = a.embedding + a.extra + a.positions * a.width if stage.first else 0
+    # A head that is the embedding is a copy where it is on another stage.
+    head = a.head or (0 if stage.first else a.embedding) if stage.last else 0
+    return rest + experts + (edge + head) / layout.tp
 
 
 def formula_parts(a: Architecture, workload: Workload, layout: Layout = ALONE) -> MemoryParts:
     """Return the parts of the peak of the fullest GPU of a layout."""
-    w = workload
-    held = held_parameters(a, layout)
+    stages = pipeline_stages(a, workload, layout)
+    # Those between the second and the last keep no more micro-batches, nor layers, than the second.
+    ends = {stages[0], stages[min(1, len(stages) - 1)], stages[-1]}
+    return max((_stage_parts(a, workload, layout, stage) for stage in ends), key=lambda one: one.peak)
+
+
+def _stage_parts(a: Architecture, w: Workload, layout: Layout, stage: PipelineStage) -> MemoryParts:
+    held = held_parameters(a, layout, stage)
     lora = _lora(a, w) / layout.tp / layout.pp
     states = _states(a, w, layout, held, lora)
     if not w.trains:
-        return _inference(a, w, layout, states)
-    activations, logits = _activations(a, w, layout), _logits(a, w, layout)
-    parts = [_backward(a, w, layout, states, activations, logits)]
+        return _inference(a, w, layout, stage, states)
+    activations, logits = _activations(a, w, layout, stage), _logits(a, w, layout) if stage.last else 0.0
+    parts = [_backward(a, w, layout, stage, states, activations, logits)]
     if not parts[0].gradients:  # the end of backward: all gradients, and what one block needs
         none = None if activations is None else 0.0
         parts.append(
             replace(parts[0], gradients=states["gradients"], activations=none, logits=none, moment="end of backward")
         )
-    step = OPTIMIZERS[w.optimizer].step * w.state_scale * (lora or held) / _divided(layout)
-    others = {"optimizer step": 0.0 if w.offload else step, **_constants(layout)}
-    kept = {"parameters": states["parameters"], "gradients": states["gradients"], "optimizer": states["optimizer"]}
+    copies = (
+        OPTIMIZERS[w.optimizer].step if w.on_gpu or w.optimizer != "adamw" else 0
+    )  # foreach is the default on GPUs only
+    step = copies * w.state_scale * (lora or held) / _divided(layout)
+    others = {"optimizer step": 0.0 if w.offload else step, **constants(layout, on_gpu=w.on_gpu)}
     unknown = None if activations is None else 0.0
-    moving = (step + states["gradients"]) * _fragmentation(w) / 2
-    parts.append(
-        MemoryParts(
-            **kept,
-            activations=unknown,
-            logits=unknown,
-            buffers=0.0,
-            others={**others, "fragmentation": moving},
-            moment="optimizer step",
-        )
-    )
+    others["fragmentation"] = (step + states["gradients"]) * _fragmentation(w) / 2
+    parts.append(MemoryParts(**states, activations=unknown, logits=unknown, others=others, moment="optimizer step"))
     return max(parts, key=lambda one: one.peak)
 
 
 def _divided(layout: Layout) -> int:
-    """Return among how many ranks optimizer states are divided."""
-    # Ranks of context parallelism hold the same parameters, and FSDP2 divides over them too.
-    return layout.fsdp * layout.cp if layout.fsdp > 1 or layout.cp > 1 else layout.dp if layout.zero else 1
+    """Return among how many ranks optimizer states are divided: those of context parallelism hold the same parameters, and count."""
+    if layout.fsdp > 1:
+        return layout.fsdp * layout.cp
+    return layout.dp * layout.cp if layout.zero else layout.cp
+
+
+def _sharded(layout: Layout) -> int:
+    """Return among how many ranks parameters are divided: by FSDP2, over ranks of context parallelism too."""
+    return layout.fsdp * (1 if layout.zero and layout.fsdp == 1 else layout.cp)
 
 
 def _lora(a: Architecture, w: Workload) -> float:
@@ -217,7 +142,7 @@ def _lora(a: Architecture, w: Workload) -> float:
 
 
 def _states(a: Architecture, w: Workload, layout: Layout, held: float, lora: float) -> dict[str, float]:
-    sharded = layout.fsdp * layout.cp
+    sharded = _sharded(layout)
     optimizer = OPTIMIZERS[w.optimizer]
     if w.task in ("lora", "qlora"):
         ends = (a.embedding + a.head) / layout.tp / layout.pp
@@ -234,7 +159,9 @@ def _states(a: Architecture, w: Workload, layout: Layout, held: float, lora: flo
     if layout.zero and w.casts:
         # Megatron's distributed optimizer: parameters in 16 bit on each rank, fp32 ones beside the states.
         each, per_state = 2.0, per_state + 4
-    gradient_parts = sharded * (layout.dp if layout.zero == 2 else 1)
+    if w.step_in_backward:  # a gradient is gone when its parameter has stepped: those of the largest block count
+        gradient *= max(a.block * a.layers, a.embedding) / max(1, a.layers) / max(1, a.parameters)
+    gradient_parts = sharded * (layout.dp * layout.cp if layout.zero == 2 else 1)
     return {
         "parameters": held * each / sharded,
         "gradients": held * gradient / gradient_parts,
@@ -254,30 +181,37 @@ def block_elements(a: Architecture, compiled: bool = False) -> float:
     return attention + mlp + dispatch
 
 
-def _activations(a: Architecture, w: Workload, layout: Layout) -> float | None:
+def _activations(a: Architecture, w: Workload, layout: Layout, stage: PipelineStage) -> float | None:
     if a.kind == "count":
         return None
     tokens = w.micro_batch * tokens_of(a, w) / layout.cp
     size = w.activation_bytes
-    layers = -(-a.layers // layout.pp)
+    layers, inside = stage.layers, stage.inside
     whole = block_elements(a, w.compiled) * size * tokens / layout.tp
     if not w.flash:
         whole += 2.5 * a.heads * tokens * tokens_of(a, w) * size / layout.tp
-    inside = float(
-        min(layout.pp, micro_batches(w, layout))
-    )  # 1F1B: the first stage holds as many micro-batches as there are stages
-    if layout.interleaved > 1:
-        inside *= 1 + (layout.pp - 1) / (layout.pp * layout.interleaved)
+    if w.offload_activations:  # what two blocks keep is on the GPU while it is moved
+        layers, inside = min(layers, 2), 1.0
     entrance = a.width * size * tokens / layout.tp
-    gathered = 3 * a.width * size * tokens * (1 - 1 / layout.tp)
+    # PyTorch keeps what it gathers along the sequence for the matrices behind both norms; Megatron (`zero`) gathers it again.
+    sequence = a.width * size * tokens * (layout.tp > 1)
+    kept_whole = 0.0 if layout.zero else 2 * sequence
+    whole, gathered = whole + kept_whole, 3 * sequence
     if w.checkpointing == "full":
         return layers * entrance * inside + whole + gathered
     if w.checkpointing == "selective":
         inner = a.heads * a.head_width
         mlp = a.width + max(1, a.experts_per_token) * a.ffn
-        kept = (a.width + 2 * inner + a.kv_heads * a.head_width + mlp) * size * tokens / layout.tp
+        kept = (a.width + 2 * inner + a.kv_heads * a.head_width + mlp) * size * tokens / layout.tp + kept_whole
         return layers * kept * inside + (whole - kept) + gathered
     return layers * whole * inside + gathered
+
+
+def offloaded_activations(a: Architecture, w: Workload, layout: Layout) -> float:
+    """Return how much of one rank's activations lies in the host's memory where they are offloaded."""
+    stage = pipeline_stages(a, w, layout)[0]
+    on_gpu, whole = (_activations(a, replace(w, offload_activations=moved), layout, stage) for moved in (True, False))
+    return max(0.0, (whole or 0.0) - (on_gpu or 0.0))
 
 
 def _logits(a: Architecture, w: Workload, layout: Layout) -> float | None:
@@ -287,14 +221,20 @@ def _logits(a: Architecture, w: Workload, layout: Layout) -> float | None:
         return w.micro_batch * a.classes * (w.activation_bytes + LOSS_BYTES) * 1.0
     tokens = w.micro_batch * tokens_of(a, w) / layout.cp
     # In 16 bit the logit itself is gone, or overwritten, when the loss runs backward in fp32.
-    return tokens * a.vocabulary * LOSS_BYTES / layout.tp
+    tokens /= LOSS_CHUNKS if w.chunked_loss else 1
+    return tokens * a.vocabulary * (LOSS_BYTES_DIVIDED if layout.tp > 1 and not layout.zero else LOSS_BYTES) / layout.tp
 
 
 def _fragmentation(w: Workload) -> float:
+    if not w.on_gpu:
+        return 0.0
     return FRAGMENTATION_COMPILED if w.compiled else FRAGMENTATION
 
 
-def _constants(layout: Layout) -> dict[str, float]:
+def constants(layout: Layout, *, on_gpu: bool) -> dict[str, float]:
+    """Return what a rank takes that is no part of the model."""
+    if not on_gpu:
+        return {"Python and its libraries": RANK_BYTES}
     groups = sum(size > 1 for size in (layout.dp, layout.fsdp, layout.tp, layout.pp, layout.cp, layout.ep))
     return {"context": CONTEXT_BYTES, "communication buffers": groups * COMMUNICATOR_BYTES}
 
@@ -303,21 +243,24 @@ def _backward(
     a: Architecture,
     w: Workload,
     layout: Layout,
+    stage: PipelineStage,
     states: dict[str, float],
     activations: float | None,
     logits: float | None,
 ) -> MemoryParts:
     block = (a.block - a.experts * a.mlp_matrix * (1 - 1 / layout.ep)) / layout.tp if a.layers else 0.0
-    gathers = 0.0
-    casts = 0.0
-    if layout.fsdp * layout.cp > 1:
+    gathers = casts = unreduced = 0.0
+    if _sharded(layout) > 1:
         # Two blocks are gathered in 16 bit, the gradients of one are whole in the type that is reduced; embedding and head stay.
         size = min(2.0, w.parameter_bytes) if w.activation_bytes == 2 else 4.0
-        ends = (a.embedding + a.head) / layout.tp / layout.pp
+        ends = (a.embedding * stage.first + a.head * stage.last) / layout.tp
         gathers = 2 * block * size + block * 4 + ends * size
+        if layout.pp > 1 and micro_batches(w, layout) > 1:
+            # Pipelines gather once a step, and reduce once: whole parameters stay, and whole gradients in fp32.
+            whole = held_parameters(a, layout, stage)
+            gathers, unreduced = whole * size, whole * 4.0
     elif w.casts and not layout.zero:
-        layers = -(-a.layers // layout.pp)
-        casts = 2 * (layers * a.block + a.head) / layout.tp if a.layers else 2.0 * a.counted
+        casts = 2 * (stage.layers * a.block + a.head * stage.last) / layout.tp if a.layers else 2.0 * a.counted
     # DDP reduces copies of the gradients, which it keeps.
     buckets = states["gradients"] if layout.dp > 1 and not layout.zero and layout.fsdp == 1 else 0.0
     batch = w.micro_batch * tokens_of(a, w) * 16 / layout.cp if a.kind != "vision" else w.micro_batch * 602_112
@@ -325,55 +268,24 @@ def _backward(
     # The loss's peak is before any gradient exists, unless gradients are accumulated.
     accumulates = micro_batches(w, layout) > 1 or layout.pp > 1
     gradients = states["gradients"] if accumulates or activations is None else 0.0
-    return MemoryParts(
-        parameters=states["parameters"],
-        gradients=gradients,
-        optimizer=states["optimizer"],
-        activations=activations,
-        logits=logits,
-        buffers=0.0,
-        others={
-            "input": batch,
-            "casts": casts,
-            "gathers": gathers,
-            "buckets": buckets,
-            "fragmentation": moving * _fragmentation(w),
-            **_constants(layout),
-        },
-        moment="backward",
-    )
+    others = {"input": batch, "casts": casts, "gathers": gathers, "buckets": buckets}
+    others |= {"fragmentation": moving * _fragmentation(w), **constants(layout, on_gpu=w.on_gpu)}
+    held = {**states, "gradients": max(gradients, unreduced)}
+    return MemoryParts(**held, activations=activations, logits=logits, others=others, moment="backward")
 
 
-def micro_batches(w: Workload, layout: Layout) -> int:
-    """Return how many micro-batches a step has."""
-    whole = w.batch or layout.replicas * w.micro_batch * (2 * layout.pp if layout.pp > 1 else 1)
-    return max(1, whole // (layout.replicas * w.micro_batch))
-
-
-def _inference(a: Architecture, w: Workload, layout: Layout, states: dict[str, float]) -> MemoryParts:
+def _inference(
+    a: Architecture, w: Workload, layout: Layout, stage: PipelineStage, states: dict[str, float]
+) -> MemoryParts:
+    fixed = constants(layout, on_gpu=w.on_gpu)
     if a.kind == "count":
-        return MemoryParts(
-            **states, activations=None, logits=None, buffers=0.0, others=_constants(layout), moment="inference"
-        )
+        return MemoryParts(**states, activations=None, logits=None, others=fixed, moment="inference")
     tokens = w.micro_batch * tokens_of(a, w) / layout.cp
     cache = 0.0
     if a.kind == "decoder":
-        cache = (
-            2
-            * (-(-a.layers // layout.pp))
-            * max(1, a.kv_heads / layout.tp)
-            * a.head_width
-            * tokens
-            * w.activation_bytes
-        )
+        cache = 2 * stage.layers * max(1, a.kv_heads / layout.tp) * a.head_width * tokens * w.activation_bytes
     # The widest moment of one block; the logits of the last token of each sequence.
     inside = (2 * a.width + max(a.ffn * (2 if a.gated else 1), 4 * a.width)) * tokens * w.activation_bytes / layout.tp
     logits = w.micro_batch * (a.vocabulary or a.classes) * w.activation_bytes / layout.tp
-    return MemoryParts(
-        **states,
-        activations=inside,
-        logits=logits,
-        buffers=0.0,
-        others={"cache of keys and values": cache, "fragmentation": inside * _fragmentation(w), **_constants(layout)},
-        moment="inference",
-    )
+    others = {"cache of keys and values": cache, "fragmentation": inside * _fragmentation(w), **fixed}
+    return MemoryParts(**states, activations=inside, logits=logits, others=others, moment="inference")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
 from cordee.core.units import format_size
-from cordee.systems.sizing.architecture import Architecture
+from cordee.systems.sizing.architecture import Architecture, architecture_of
+from cordee.systems.sizing.costs.goal import Goal
+from cordee.systems.sizing.costs.host_memory import KEPT_CHECKPOINTS, disk_bytes, host_parts
+from cordee.systems.sizing.costs.inference import InferencePlan, serving
 from cordee.systems.sizing.devices import PlannedGpu
 from cordee.systems.sizing.layouts import (
     Model,
@@ -16,16 +22,19 @@ from cordee.systems.sizing.layouts import (
     changes,
     checkpoint_bytes,
     examined,
+    largest_that,
     method_of,
     named,
     ranked,
     smallest,
 )
-from cordee.systems.sizing.memory import Layout
+from cordee.systems.sizing.memory import formula_parts
+from cordee.systems.sizing.parallelism import Layout
 from cordee.systems.sizing.traced import TracedModel
 from cordee.systems.sizing.workload import OPTIMIZERS, Workload
 
 _SHOWN = 6
+_DISAGREES = 0.15
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,7 @@ class SizedPlan:
         here: the layout that was asked for, one GPU where none was.
         ranking: layouts on as many GPUs as were given, or on the fewest that it fits on.
         fewest: the fastest layout on the fewest GPUs.
+        goal: how much is to be trained; `kept`: checkpoints that stay on the disk.
     """
 
     model: Model
@@ -46,11 +56,37 @@ class SizedPlan:
     fewest: RankedLayout | None = None
     changes: tuple[PlanChange, ...] = ()
     findings: tuple[Finding, ...] = ()
+    goal: Goal | None = None
+    kept: int = KEPT_CHECKPOINTS
 
     @property
     def fits(self) -> bool:
         """Whether it fits as it was asked for; where only GPUs were given, on these in some layout."""
         return self.here.fits
+
+    @cached_property
+    def serving(self) -> InferencePlan | None:
+        """How it serves, for inference on a known GPU."""
+        if self.device is None or not isinstance(self.model, Architecture):
+            return None
+        return serving(self.model, self.workload, self.here.layout, self.device, largest_that)
+
+    @cached_property
+    def check(self) -> tuple[Architecture, float] | None:
+        """What formulas say of a traced model whose config.json is known: the architecture, and its peak in the same layout."""
+        if not isinstance(self.model, TracedModel) or not self.model.config or not self.model.gpu:
+            return None
+        try:
+            architecture = architecture_of(self.model.config, "")
+        except CordeeError:
+            return None
+        workload = replace(self.workload, micro_batch=self.model.batch or 1)
+        return architecture, formula_parts(architecture, workload, self.here.layout).peak
+
+    @cached_property
+    def host(self) -> dict[str, float]:
+        """What the fullest node holds in its own memory."""
+        return host_parts(self.model, self.workload, self.here.layout, self.device)
 
     @property
     def method(self) -> str:
@@ -65,7 +101,7 @@ class SizedPlan:
         return {
             "schema": "cordee.plan/1",
             "model": model.name,
-            "parameters": model.parameters if isinstance(model, Architecture) else None,
+            "parameters": model.parameters if isinstance(model, Architecture) else model.count or None,
             "peak_bytes": round(parts.peak),
             "interval_bytes": [low, high],
             "parts": parts.document(),
@@ -75,9 +111,19 @@ class SizedPlan:
             "fits": self.fits if self.device else None,
             "device": None
             if self.device is None
-            else {"model": self.device.model, "memory_bytes": round(self.device.memory)},
+            else {
+                "model": self.device.model,
+                "memory_bytes": round(self.device.memory),
+                "origin": self.device.origin,
+                "measured_nodes": self.device.nodes,
+            },
             "checkpoint_bytes": checkpoint_bytes(model, self.workload),
-            "host_bytes": 2 * checkpoint_bytes(model, self.workload),
+            "disk_bytes": disk_bytes(model, self.workload, self.kept),
+            "host_bytes": round(sum(self.host.values())),
+            "host_parts": {name: round(value) for name, value in self.host.items()},
+            "formula_peak_bytes": None if self.check is None else round(self.check[1]),
+            "serving": None if self.serving is None else self.serving.document(),
+            "goal": None if self.goal is None else self.goal.document(self.here, self.device),
             "line": model.line or None if isinstance(model, TracedModel) else None,
             "layouts": [one.document(self.device) for one in self.ranking],
             "smallest": None if self.fewest is None else self.fewest.document(self.device),
@@ -102,7 +148,13 @@ class SizedPlan:
 
 
 def make_plan_of(
-    model: Model, workload: Workload, device: PlannedGpu | None, layout: Layout | None = None, gpus: int | None = None
+    model: Model,
+    workload: Workload,
+    device: PlannedGpu | None,
+    layout: Layout | None = None,
+    gpus: int | None = None,
+    goal: Goal | None = None,
+    kept: int = KEPT_CHECKPOINTS,
 ) -> SizedPlan:
     """Return the plan of a model.
 
@@ -115,44 +167,54 @@ def make_plan_of(
     ranking = ranked(model, workload, device, count) if device else []
     here = ranking[0] if layout is None and gpus and ranking else examined(model, workload, layout or Layout(), device)
     changed = changes(model, workload, here.layout, device) if device and not here.fits else []
-    return SizedPlan(
-        model,
-        workload,
-        device,
-        here,
-        tuple(named(ranking, _SHOWN)),
-        fewest,
-        tuple(changed),
-        tuple(_findings(model, workload)),
+    plan = SizedPlan(
+        model, workload, device, here, tuple(named(ranking, _SHOWN)), fewest, tuple(changed), (), goal, kept
     )
+    return replace(plan, findings=tuple(_findings(plan)))
 
 
-def _findings(model: Model, workload: Workload) -> list[Finding]:
+def _findings(plan: SizedPlan) -> list[Finding]:
     """Return what is worth knowing of the numbers."""
-    found = []
-    if isinstance(model, Architecture) and model.kind == "count":
-        text = "only the number of parameters is known: activations are not in the peak"
-        found.append(Finding(text, "warn", "plan-activations-unknown", next="give layers, width, heads and vocabulary"))
-    if (
-        workload.trains
-        and workload.optimizer == "adamw"
-        and workload.task == "train"
-        and isinstance(model, Architecture)
-    ):
-        states = OPTIMIZERS["adamw"]
-        each = 2 * workload.parameter_bytes + (states.states + states.step) * workload.state_scale
-        fused = replace(workload, optimizer="adamw-fused")
-        less = each - states.step * workload.state_scale
-        text = f"AdamW takes {each:.0f} bytes for each parameter in its step: {states.says}"
-        found.append(
-            Finding(
-                text, "info", "plan-optimizer-step", next=f"fused=True takes {less:.0f} bytes", evidence=fused.optimizer
-            )
+    found: list[Finding] = []
+
+    def say(rule: str, text: str, hint: str | None = None, severity: str = "info", evidence: object = None) -> None:
+        found.append(Finding(text, severity, rule, next=hint, evidence=evidence))
+
+    device, peak = plan.device, format_size(plan.here.parts.peak)
+    if device is not None and device.largest:
+        sizes = f"{format_size(device.memory)} to {format_size(device.largest)}"
+        name = f"{device.model}_{round(device.largest / (1 << 30))}gb"
+        text = f"GPUs of this name have {sizes}; the least is planned for"
+        say("plan-gpu-size", text, f"name yours: --gpu {name}")
+    if device is not None and device.nodes:
+        text = (
+            f"no speed of this GPU is taken to be above what {device.nodes} vetted nodes reached in the last four weeks"
         )
-    if isinstance(model, TracedModel) and model.extrapolated:
-        text = "some of the repeated blocks were traced, and the rest extrapolated"
-        found.append(Finding(text, "info", "plan-extrapolated"))
-    if isinstance(model, TracedModel) and model.workspaces:
-        text = "kernels of convolutions and recurrent layers allocate what no trace sees: up to a sixth of the peak"
-        found.append(Finding(text, "info", "plan-workspaces"))
+        say("plan-measured-speeds", text, evidence={"nodes": device.nodes})
+    if plan.check is not None and abs(plan.check[1] / plan.here.parts.peak - 1) > _DISAGREES:
+        said = f"{peak} traced, {format_size(plan.check[1])} by formulas from its config"
+        say("plan-disagreement", f"trace and formulas disagree: {said}", "the trace has seen the code, and is shown")
+    if isinstance(plan.model, TracedModel):
+        _say_of_trace(plan.model, say)
+    elif plan.model.kind == "count":
+        text = "only the number of parameters is known: activations are not in the peak"
+        say("plan-activations-unknown", text, "give layers, width, heads and vocabulary", "warn")
+    w = plan.workload
+    if isinstance(plan.model, Architecture) and w.trains and w.on_gpu and (w.optimizer, w.task) == ("adamw", "train"):
+        states = OPTIMIZERS["adamw"]
+        less = 2 * w.parameter_bytes + states.states * w.state_scale
+        why = "foreach, PyTorch's default on GPUs, makes a copy of all parameters' size in its step"
+        text = f"AdamW takes {less + states.step * w.state_scale:.0f} bytes for each parameter in its step: {why}"
+        say("plan-optimizer-step", text, f"fused=True takes {less:.0f} bytes", evidence="adamw-fused")
     return found
+
+
+def _say_of_trace(model: TracedModel, say: Callable[..., None]) -> None:
+    if model.masked:
+        text = "rows are chosen by values, which a trace does not know: experts are taken to get even shares, other masks to choose all"
+        say("plan-masks", text)
+    if model.extrapolated:
+        say("plan-extrapolated", "some of the repeated blocks were traced, and the rest extrapolated")
+    if model.workspaces:
+        text = "kernels of convolutions and recurrent layers allocate what no trace sees: up to a sixth of the peak"
+        say("plan-workspaces", text)

@@ -9,5 +9,6 @@ SYSTEM = System(
     tables={"plan": ""},
     always=True,
     examine="cordee.systems.sizing.examine:SizingExamination",
-    report="cordee.systems.sizing.report:SECTIONS",
+    views="cordee.systems.sizing.measured.views:PlanView",
+    report="cordee.systems.sizing.measured.report:SECTIONS",
 )

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.errors import DocumentError, UsageError
+from cordee.core.ports.speeds import SPEEDS, MeasuredSpeeds
+from cordee.core.registry import offered
 from cordee.core.words import did_you_mean
 from cordee.job.cluster import load_cluster
 from cordee.job.command import interpreter_path, read_command, which
@@ -20,25 +22,22 @@ from cordee.job.profile import ClusterProfile
 from cordee.job.terminal.options import cluster_name
 from cordee.systems.sizing.architecture import read_architecture
 from cordee.systems.sizing.cache import digest_of, keep_trace, known_trace
-from cordee.systems.sizing.devices import PlannedGpu, device_of, device_of_partition
+from cordee.systems.sizing.costs.goal import read_goal
+from cordee.systems.sizing.costs.host_memory import KEPT_CHECKPOINTS
+from cordee.systems.sizing.devices import PlannedGpu, as_measured, device_of, device_of_partition
 from cordee.systems.sizing.layouts import Model, refusal_of
-from cordee.systems.sizing.memory import Layout
+from cordee.systems.sizing.parallelism import SCHEDULES, Layout
 from cordee.systems.sizing.plan import SizedPlan, make_plan_of
 from cordee.systems.sizing.trace.run import trace
+from cordee.systems.sizing.traced import TracedModel
 from cordee.systems.sizing.workload import Workload
 
-_SIZES = ("dp", "fsdp", "tp", "pp", "ep", "cp", "zero", "interleaved")
-_WORKLOAD = (
-    "task",
-    "precision",
-    "optimizer",
-    "micro_batch",
-    "batch",
-    "sequence",
-    "checkpointing",
-    "compiled",
-    "offload",
-)
+_SIZES = {name: range(1, 65537) for name in ("dp", "fsdp", "tp", "pp", "ep", "cp", "interleaved")} | {"zero": range(3)}
+_WORKLOAD = tuple(PlanTable.model_fields.keys() & Workload.__dataclass_fields__.keys())
+# What a script decides by itself.
+_OF_SCRIPTS = (
+    "task", "precision", "sequence", "checkpointing", "offload_activations", "lora_rank", "step_in_backward", "chunked_loss",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,10 @@ def plan_target(target: str, cluster: str | None, given: Mapping[str, Any], *, n
         raise UsageError("there is no such target", given=target, allowed=allowed)
     table = loaded.job.plan if loaded else PlanTable()
     profile = loaded.cluster if loaded else load_cluster(cluster_name(cluster))
-    workload = workload_of(table, given)
+    on_gpu = not loaded or bool(loaded.job.need.gpus_per_node)
+    workload = workload_of(table, given, on_gpu=on_gpu)
     device = _device(given, profile, loaded)
-    layout = layout_of(loaded, {**given, "strategy": given.get("strategy") or table.strategy}) if loaded else None
-    if given.get("layout"):
-        layout = read_layout(given["layout"])
+    goal = read_goal(given["goal"]) if given.get("goal") else None
     if loaded:
         model = model_of(loaded, workload, no_run=no_run)
         if model is None:
@@ -90,9 +88,14 @@ def plan_target(target: str, cluster: str | None, given: Mapping[str, Any], *, n
                 next="give its config.json",
             )
         where = Path(path).absolute()
+        if not function:
+            _refuse_options_of_scripts(given)
         model = traced(TraceTarget(where, function, (), sys.executable, where.parent), workload, gpu=device is not None)
     else:
         model = read_architecture(Path(path))
+    layout = layout_of(loaded, given.get("strategy") or table.strategy, model) if loaded else None
+    if given.get("layout"):
+        layout = read_layout(given["layout"])
     if layout is not None and (why := refusal_of(model, workload, layout)):
         raise UsageError(
             "this layout cannot be",
@@ -100,19 +103,37 @@ def plan_target(target: str, cluster: str | None, given: Mapping[str, Any], *, n
             allowed=why,
             next="leave out --layout: those that can be are ranked",
         )
-    return make_plan_of(model, workload, device, layout, given.get("gpus"))
+    if loaded and isinstance(model, TracedModel) and not loaded.job.plan.model:
+        _refuse_options_of_scripts(given)
+    kept = loaded.job.checkpoint.keep if loaded and loaded.job.checkpoint else KEPT_CHECKPOINTS
+    return make_plan_of(model, workload, device, layout, given.get("gpus"), goal, kept)
+
+
+def _refuse_options_of_scripts(given: Mapping[str, Any]) -> None:
+    """Refuse options that would change nothing of a script, which is traced as it is.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for name in _OF_SCRIPTS:
+        if given.get(name) is not None:
+            raise UsageError(
+                "a script decides this by itself, and is traced as it is",
+                given="--" + name.replace("_", "-"),
+                next="give a function that returns (model, inputs) (FILE.py:NAME), or change the script",
+            )
 
 
 def _is_job(path: Path) -> bool:
     return path.is_dir() or path.name == FILE_NAME
 
 
-def workload_of(table: PlanTable, given: Mapping[str, Any] | None = None) -> Workload:
+def workload_of(table: PlanTable, given: Mapping[str, Any] | None = None, *, on_gpu: bool = True) -> Workload:
     """Return what is done with a model: options before the job's table."""
     chosen = {name: (given or {}).get(name) for name in _WORKLOAD}
     values = {name: getattr(table, name) if value is None else value for name, value in chosen.items()}
     rank = (given or {}).get("lora_rank") or table.lora_rank
-    return Workload(**values, rank=rank)
+    return Workload(**values, rank=rank, on_gpu=on_gpu)
 
 
 def _device(given: Mapping[str, Any], profile: ClusterProfile, loaded: LoadedJob | None) -> PlannedGpu | None:
@@ -125,7 +146,9 @@ def _device(given: Mapping[str, Any], profile: ClusterProfile, loaded: LoadedJob
             return None
         found = partition
     changed = {"per_node": given["per_node"]} if given.get("per_node") else {}
-    return replace(found, **changed)
+    measured: MeasuredSpeeds | None = offered(SPEEDS)
+    speeds = measured(profile.vetting.history) if measured else {}
+    return as_measured(replace(found, **changed), speeds)
 
 
 def _partition_device(profile: ClusterProfile, loaded: LoadedJob | None) -> PlannedGpu | None:
@@ -139,15 +162,16 @@ def _partition_device(profile: ClusterProfile, loaded: LoadedJob | None) -> Plan
     return max(known, key=lambda one: one.most or 0) if known else None
 
 
-def layout_of(loaded: LoadedJob, given: Mapping[str, Any]) -> Layout:
-    """Return how a job's ranks divide the model: one rank for each of its GPUs."""
+def layout_of(loaded: LoadedJob, strategy: str | None, model: Model) -> Layout:
+    """Return how a job's ranks divide the model, one rank for each of its GPUs: as is said, or as its script was seen to do it."""
     need = loaded.job.need
-    ranks = max(1, need.gpus_per_node) * need.nodes
-    strategy = given.get("strategy") or "ddp"
+    each = need.gpus_per_node or (need.ranks_per_node if isinstance(need.ranks_per_node, int) else 1)
+    ranks = max(1, each) * need.nodes
+    strategy = strategy or (model.strategy if isinstance(model, TracedModel) else "") or "ddp"
     if strategy == "fsdp":
         return Layout(fsdp=ranks)
     if strategy == "hsdp":
-        return Layout(dp=need.nodes, fsdp=max(1, need.gpus_per_node))
+        return Layout(dp=need.nodes, fsdp=max(1, each))
     return Layout(dp=ranks, zero={"zero1": 1, "zero2": 2}.get(strategy, 0))
 
 
@@ -157,13 +181,28 @@ def read_layout(text: str) -> Layout:
     Raises:
         UsageError: it is none; names what is wrong.
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[str, Any] = {}
     for part in text.split(","):
         name, _, size = (word.strip() for word in part.partition("="))
-        if name not in _SIZES or not size.isdigit() or (int(size) < 1 and name != "zero"):
-            hint = did_you_mean(name, _SIZES, "write it as fsdp=8,tp=4")
+        if name in sizes:
             raise UsageError(
-                "this is no layout", given=part, allowed=", ".join(f"{one}=N" for one in _SIZES), next=hint
+                "a size is given twice", given=text, allowed=f"{name} once", next="write it as fsdp=8,tp=4"
+            )
+        if name == "schedule" and size in SCHEDULES:
+            sizes[name] = size
+            continue
+        allowed = _SIZES.get(name, range(0))
+        if not size.isdigit() or int(size) not in allowed:
+            known = name in _SIZES
+            hint = "write it as fsdp=8,tp=4"
+            hint = "ZeRO 3 is fsdp=N" if name == "zero" else hint if known else did_you_mean(name, list(_SIZES), hint)
+            raise UsageError(
+                "this is no layout",
+                given=part,
+                allowed=", ".join(
+                    [*(f"{one}=N" for one in _SIZES), f"schedule={' | '.join(SCHEDULES)}; zero is 0, 1 or 2"]
+                ),
+                next=hint,
             )
         sizes[name] = int(size)
     return Layout(**sizes)

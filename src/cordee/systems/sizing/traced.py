@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from cordee.systems.sizing.memory import ALONE, COMMUNICATOR_BYTES, CONTEXT_BYTES, FRAGMENTATION, Layout, MemoryParts
+from cordee.systems.sizing.memory import FRAGMENTATION, MemoryParts, constants
+from cordee.systems.sizing.parallelism import ALONE, Layout
 from cordee.systems.sizing.workload import OPTIMIZERS, Workload
 
-SCHEMA = "cordee.plan-trace/1"
+SCHEMA = "cordee.plan-trace/2"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class TracedModel:
         trains: whether an optimizer stepped.
         gpu: whether it is for a GPU, with its context and an allocator that keeps memory, or for a CPU.
         workspaces: whether it has convolutions or recurrent layers, whose kernels allocate what no trace sees.
+        strategy: how the script itself divides the model: `ddp`, `fsdp`, empty where it does not.
+        masked: whether rows were chosen by values, which a trace can only guess.
+        calls: forwards of one step, more than one where gradients are accumulated; `blocks`: repeated ones; `count`: of parameters.
+        half_flops, full_flops, attention_flops, moved_bytes: work of one step: matrices in 16 bit and in fp32, attention, memory.
+        tf32: whether fp32 matrices may be multiplied in TF32; `config`: of a Hugging Face model.
     """
 
     name: str
@@ -46,11 +52,20 @@ class TracedModel:
     extrapolated: bool = False
     line: str = ""
     trains: bool = True
-    seconds: float = 0.0
-    torch: str = ""
     peak_gradients: int = 0
     workspaces: bool = False
     gpu: bool = True
+    strategy: str = ""
+    masked: bool = False
+    calls: int = 1
+    blocks: int = 0
+    count: int = 0
+    half_flops: float = 0.0
+    full_flops: float = 0.0
+    attention_flops: float = 0.0
+    moved_bytes: float = 0.0
+    tf32: bool = False
+    config: dict[str, Any] = field(default_factory=dict)
     modules: tuple[tuple[str, int], ...] = ()
 
     @classmethod
@@ -81,35 +96,23 @@ class TracedModel:
             states = step = 0.0
         divided = shards if shards > 1 else layout.dp if layout.zero else 1
         gradient_divided = shards * (layout.dp if layout.zero == 2 else 1)
-        gathers = 3.0 * self.largest if shards > 1 else 0.0
+        # Two blocks and the gradients of one are whole; what is in no block stays so after forward, and half of its gradients.
+        ends = max(0, self.parameters - self.blocks * self.largest)
+        gathers = 3.0 * self.largest + 1.5 * ends if shards > 1 else 0.0
         buckets = float(self.gradients) if layout.dp > 1 and not layout.zero and shards == 1 else 0.0
         activations = self.activations * scale
         moving = activations + gathers
-        constants: dict[str, float] = {}
-        if self.gpu:
-            constants = {"context": CONTEXT_BYTES, "communication buffers": COMMUNICATOR_BYTES * (layout.gpus > 1)}
+        fixed = constants(layout, on_gpu=self.gpu)
         kept = {
             "parameters": self.parameters / shards,
             "gradients": self.peak_gradients / gradient_divided,
             "optimizer": states / divided,
+            "buffers": float(self.buffers),
         }
         inside = {"gathers": gathers, "buckets": buckets, "fragmentation": moving * FRAGMENTATION * self.gpu}
-        backward = MemoryParts(
-            **kept,
-            activations=activations,
-            logits=0.0,
-            buffers=float(self.buffers),
-            others={**inside, **constants},
-            moment="backward" if self.trains else "inference",
-        )
-        stepping = MemoryParts(
-            parameters=kept["parameters"],
-            gradients=self.gradients / gradient_divided,
-            optimizer=kept["optimizer"],
-            activations=0.0,
-            logits=0.0,
-            buffers=float(self.buffers),
-            others={"optimizer step": step / divided, "buckets": buckets, **constants},
-            moment="optimizer step",
-        )
+        moment = "backward" if self.trains else "inference"
+        backward = MemoryParts(**kept, activations=activations, others={**inside, **fixed}, moment=moment)
+        kept["gradients"] = self.gradients / gradient_divided
+        others = {"optimizer step": step / divided, "buckets": buckets, **fixed}
+        stepping = MemoryParts(**kept, others=others, moment="optimizer step")
         return max(backward, stepping, key=lambda one: one.peak)

@@ -14,31 +14,22 @@ STRATEGIES: tuple[str, ...] = get_args(PlanStrategy)
 
 
 class OptimizerBytes(NamedTuple):
-    """What an optimizer holds for each parameter, in bytes, in fp32 but for `8bit`.
-
-    Attributes:
-        states: all the time.
-        step: on top, while it steps.
-        says: where the step's come from.
-    """
+    """What an optimizer holds for each parameter, in bytes, in fp32 but for `8bit`: all the time, and on top while it steps."""
 
     states: float
-    step: float
-    says: str
+    step: float = 0
 
 
 OPTIMIZERS: dict[str, OptimizerBytes] = {
-    "adamw": OptimizerBytes(
-        8, 4, "foreach, PyTorch's default on GPUs, makes a copy of all parameters' size in its step"
-    ),
-    "adamw-fused": OptimizerBytes(8, 0, "fused=True makes no copies"),
-    "adamw-8bit": OptimizerBytes(2 + 8 / 256, 0, "two states of a byte, a scale for 256 of each (bitsandbytes)"),
-    "sgd": OptimizerBytes(4, 0, "momentum"),
-    "sgd-plain": OptimizerBytes(0, 0, "no momentum"),
-    "adafactor": OptimizerBytes(0.02, 4, "a row and a column for each matrix; one update at a time"),
-    "muon": OptimizerBytes(4, 0, "momentum; embeddings and norms by AdamW are 8 and not counted as such"),
-    "lamb": OptimizerBytes(8, 4, "as AdamW, with an update of the parameters' size"),
-    "lars": OptimizerBytes(4, 0, "as SGD with momentum"),
+    "adamw": OptimizerBytes(8, 4),  # foreach copies all parameters
+    "adamw-fused": OptimizerBytes(8),
+    "adamw-8bit": OptimizerBytes(2 + 8 / 256),  # two states of a byte, a scale for 256 of each (bitsandbytes)
+    "sgd": OptimizerBytes(4),  # momentum
+    "sgd-plain": OptimizerBytes(0),
+    "adafactor": OptimizerBytes(0.02, 4),  # a row and a column for each matrix; one update at a time
+    "muon": OptimizerBytes(4),  # momentum; embeddings and norms by AdamW are 8 and not counted as such
+    "lamb": OptimizerBytes(8, 4),  # an update of the parameters' size
+    "lars": OptimizerBytes(4),
 }
 
 
@@ -55,8 +46,10 @@ class Workload:
         checkpointing: of activations.
         rank: of LoRA matrices on queries and values.
         compiled: whether torch.compile fuses what stands between matrices.
-        offload: whether optimizer states lie in the host's memory.
+        offload: whether optimizer states lie in the host's memory; `offload_activations`: whether what blocks keep for backward does.
+        step_in_backward: whether each parameter steps as soon as its gradient is there; `chunked_loss`: whether logits of a part of the tokens exist at once.
         flash: whether attention keeps no matrix of sequence times sequence.
+        on_gpu: whether it runs on GPUs, whose context counts; else the rank's Python and its libraries do.
     """
 
     task: str = "train"
@@ -69,7 +62,11 @@ class Workload:
     rank: int = 8
     compiled: bool = False
     offload: bool = False
+    offload_activations: bool = False
+    step_in_backward: bool = False
+    chunked_loss: bool = False
     flash: bool = True
+    on_gpu: bool = True
 
     @property
     def trains(self) -> bool:

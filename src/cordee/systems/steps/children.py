@@ -15,6 +15,7 @@ from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan.children import ChildJob, ChildJobs
 from cordee.job.plan.model import Plan
+from cordee.job.plan.requirement import least_memory
 from cordee.systems.steps.subset import DataPart, share_of
 
 PART = "cordee.systems.steps.node.part:StepsPart"
@@ -54,6 +55,8 @@ def _test(loaded: LoadedJob, saying: JobFindings) -> ChildJob:
         "kind": "test",
         "judge": test.judge,
         "steps": test.steps,
+        "submit": test.submit,
+        "gpu_memory_bytes": least_memory(loaded.job.need.gpu),
         "command": "run" in test.model_fields_set,
     }
     shares, paths = _parts(loaded, saying)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,20 @@ from cordee.core.backends import abilities
 from cordee.core.errors import DocumentError
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
+from cordee.job.command import launches_itself
 from cordee.job.document import Job
+from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.model import Plan
-from cordee.job.trials import FarmTable, parameters_of, settings_of
+from cordee.job.trials import LEARNING, FarmTable, SweepSettings, parameters_of, retries_of, settings_of
+from cordee.machine.foreign_files import digest_regular
 from cordee.machine.slots import SlotRequest
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.trials.formats import ARRAY_SCRIPT, TaskDefaults, read_file
 from cordee.systems.trials.node.task_list import FIRST, FOLDER, JOURNAL, FarmTask, lines_of
-from cordee.systems.trials.space import choose, parameter
+from cordee.systems.trials.sampler import missing
+from cordee.systems.trials.space import SweepParameter, choose, space_of
 
 
 class TrialsExamination(Examination):
@@ -31,117 +36,140 @@ class TrialsExamination(Examination):
     def __init__(self, loaded: LoadedJob, run_folder: Path) -> None:
         super().__init__(loaded, run_folder)
         self._tasks: list[FarmTask] = []
+        self._saying = JobFindings(loaded)
+        self._table = "farm" if loaded.job.farm is not None else "sweep"
 
     def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
-        return self._farm(self.loaded.job.farm) if self.loaded.job.farm is not None else self._sweep()
+        part = self._farm(self.loaded.job.farm) if self.loaded.job.farm is not None else self._sweep()
+        return Contribution({"tasks": len(self._tasks), **part}, self._saying.findings)
 
-    def _farm(self, farm: FarmTable) -> Contribution:
-        findings = self._read("farm", "file")
+    def _farm(self, farm: FarmTable) -> dict[str, Any]:
+        path = self.loaded.folder / farm.file
+        read = {"file": str(path), "digest": digest_regular(path)} if self._read("file") else {}
         if not any(name in word for word in self.loaded.job.run for name in ("{line}", "{number}")):
-            file, line = self.loaded.place("run")
-            text, what = (
-                "every task would run the same command: run has no {line}",
-                "write {line} where the task's line belongs",
-            )
-            findings.append(
-                Finding(text, "error", "farm-run", file, line, self.loaded.job.run, "{line}, {number}", what)
-            )
-        part = {"tasks": len(self._tasks), "retries": farm.retries, "order": farm.order, "stop_after": farm.stop_after}
-        return Contribution({**part, **_of_each(farm)}, findings)
+            text = "every task would run the same command: run has no {line}"
+            about = {"given": self.loaded.job.run, "allowed": "{line}, {number}"}
+            self._saying.error("run", "farm-run", text, **about, next="write {line} where the task's line belongs")
+        part = {"retries": retries_of(farm.retries), "order": farm.order, "stop_after": farm.stop_after}
+        # What tasks that are added later ask for, unless their lines say something else.
+        asks = {"cores": farm.cores, "gpus": farm.gpus, "memory_bytes": farm.memory, "time_s": farm.time}
+        return {**part, "format": farm.format, **asks, **read}
 
-    def _sweep(self) -> Contribution:
-        findings = self._read("sweep", "goal")
-        if findings:
-            return Contribution({"tasks": 0, "retries": 0}, findings)
+    def _sweep(self) -> dict[str, Any]:
+        if not self._read("goal"):
+            return {"retries": 0}
         settings = settings_of(self.loaded.job.sweep)
         words = " ".join(self.loaded.job.run)
-        for name in parameters_of(self.loaded.job.sweep):
-            if f"{{{name}}}" not in words:
-                file, line = self.loaded.place("sweep", name)
-                text, allowed = f"the trials would not differ in {name}: run has no {{{name}}}", f"{{{name}}} in run"
-                findings.append(
-                    Finding(
-                        text,
-                        "error",
-                        "sweep-run",
-                        file,
-                        line,
-                        name,
-                        allowed,
-                        f"write {{{name}}} where its value belongs",
-                    )
-                )
-        aim, metric = settings.goal.split()
-        part = {"tasks": len(self._tasks), "retries": settings.retries, "aim": aim, "metric": metric}
-        return Contribution({**part, "sweep": dict(self.loaded.job.sweep)}, findings)
+        names = parameters_of(self.loaded.job.sweep)
+        for name in (name for name in names if f"{{{name}}}" not in words):
+            text, what = f"the trials would not differ in {name}: run has no {{{name}}}", "where its value belongs"
+            about = {"given": name, "allowed": f"{{{name}}} in run", "next": f"write {{{name}}} {what}"}
+            self._saying.error(f"sweep.{name}", "sweep-run", text, **about)
+        space = space_of(names)
+        self._understood(settings, space)
+        if settings.ranks > 1 and launches_itself(self.loaded.job.run):
+            text = f"each of the {settings.ranks} ranks of a trial on a node starts a launcher, and that starts ranks of its own"
+            what = "set [sweep] ranks = 1, and say to the launcher how many it is to start"
+            self._saying.warn("sweep.ranks", "sweep-ranks", text, given=settings.ranks, allowed="1", next=what)
+        halving = settings.halving
+        part: dict[str, Any] = {
+            "retries": retries_of(settings.retries),
+            "goals": [goal.split() for goal in settings.goal],
+            "result": settings.result,
+            "track": settings.track,
+            "names": list(names),
+            "nodes": settings.nodes,
+            "halving": None if halving is None else [halving.first, halving.factor],
+            "sweep": dict(self.loaded.job.sweep),
+        }
+        if settings.sampler in LEARNING:
+            self._learning(settings)
+            kept = ("sampler", "seed", "trials", "cores", "gpus", "nodes", "ranks")
+            sampling = {name: getattr(settings, name) for name in kept}
+            sampling.update(memory_bytes=settings.memory, time_s=settings.time)
+            part["sampling"] = {**sampling, "space": [one.document() for one in space]}
+        return part
 
-    def _read(self, *keys: str) -> list[Finding]:
-        """Read the tasks; returns what is wrong with them."""
+    def _understood(self, settings: SweepSettings, space: Sequence[SweepParameter]) -> None:
+        """Say how the sweep was understood: a range of whole numbers looks much like one of real ones."""
+        count = settings.trials if settings.sampler in LEARNING else len(self._tasks)
+        sampler = settings.sampler or ("sobol" if settings.trials else "grid")
+        text = f"{count} trials by {sampler}; {'; '.join(one.words for one in space)}"
+        self._saying.info("sweep.goal", "sweep-understood", text)
+
+    def _learning(self, settings: SweepSettings) -> None:
+        """Say what a sampler that learns lacks."""
+        assert settings.sampler is not None
+
+        def wrong(key: str, text: str, given: Any, allowed: str, what: str) -> None:
+            self._saying.error(f"sweep.{key}", f"sweep-{key}", text, given=given, allowed=allowed, next=what)
+
+        lacking = missing(settings.sampler)
+        if lacking:
+            text = f"the sampler {settings.sampler} needs {', '.join(lacking)}, which {sys.executable} does not have"
+            wrong("sampler", text, settings.sampler, "grid, random, sobol", "pip install 'cordee[sweep]'")
+        if settings.sampler == "cma" and len(settings.goal) > 1:
+            goals = list(settings.goal)
+            wrong("goal", "cma knows one goal only", goals, "tpe, gp or nsga for several", "change sampler")
+        if settings.trials is None:
+            text = f"the sampler {settings.sampler} needs to know how many"
+            wrong("sampler", text, None, "trials = 64", "set [sweep] trials")
+
+    def _read(self, key: str) -> bool:
+        """Read the tasks; returns False, and says what is wrong with them, where they cannot be read."""
         try:
             self._tasks = tasks_of(self.loaded.job, self.loaded.folder)
         except ValidationError as error:
-            file, line = self.loaded.place("sweep")
-            return [
-                Finding(f"sweep.{'.'.join(map(str, fault['loc']))}: {fault['msg']}", "error", "sweep", file, line)
-                for fault in error.errors()
-            ]
+            for fault in error.errors():
+                self._saying.error("sweep", "sweep", f"sweep.{'.'.join(map(str, fault['loc']))}: {fault['msg']}")
         except DocumentError as error:
-            file, line = (error.file, error.line) if error.file else self.loaded.place(*keys)
-            return [
-                Finding(error.text, "error", f"{keys[0]}-{keys[1]}", file, line, error.given, error.allowed, error.next)
-            ]
-        return []
+            named = [name for name in parameters_of(self.loaded.job.sweep) if error.text.startswith(f"sweep.{name} ")]
+            file, line = (error.file, error.line) if error.file else self.loaded.place(self._table, *(named or [key]))
+            about = (error.given, error.allowed, error.next)
+            self._saying.findings.append(Finding(error.text, "error", f"{self._table}-{key}", file, line, *about))
+        else:
+            return True
+        return False
 
     def judge(self, plan: Plan) -> list[Finding]:
-        return [*self._too_long(plan), *self._too_large(plan)]
+        self._saying = JobFindings(self.loaded)
+        self._too_long(plan)
+        self._too_large(plan)
+        self._too_wide(plan)
+        return self._saying.findings
 
-    def _too_long(self, plan: Plan) -> list[Finding]:
+    def _too_long(self, plan: Plan) -> None:
         """Refuse tasks that no job of the run has the time for."""
         segment = plan.step.segment
         if segment.limit_s is None:
-            return []
+            return
         most_s = segment.limit_s - segment.grace_s
         long = [task for task in self._tasks if task.time_s is not None and task.time_s > most_s]
-        if not long:
-            return []
-        file, line = self.loaded.place("farm", "time")
-        one = max(long, key=lambda task: task.time_s or 0.0)
-        text = f"{_count(long)} asks for more time than a job of this run has for tasks: line {one.line} for {format_duration(one.time_s or 0)}"
-        what = "ask for more [need] time, a shorter [checkpoint] grace, or less time for the task"
-        return [
-            Finding(
-                text,
-                "error",
-                "farm-time",
-                file,
-                line,
-                format_duration(one.time_s or 0),
-                f"at most {format_duration(most_s)}",
-                what,
-            )
-        ]
+        if long:
+            one = max(long, key=lambda task: task.time_s or 0.0)
+            longest = format_duration(one.time_s or 0)
+            which = f"line {one.line} for {longest}" if one.line else longest
+            text = f"{_count(long)} asks for more time than a job of this run has for tasks: {which}"
+            what = "ask for more [need] time, a shorter [checkpoint] grace, or less time for the task"
+            allowed = f"at most {format_duration(most_s)}"
+            self._saying.error(f"{self._table}.time", "farm-time", text, given=longest, allowed=allowed, next=what)
 
-    def _too_large(self, plan: Plan) -> list[Finding]:
+    def _too_large(self, plan: Plan) -> None:
         """Refuse tasks that ask for more GPUs than the job's nodes have."""
         most = plan.step.request.gpus_per_node
         large = [task for task in self._tasks if task.asks.devices > most]
-        if not large or not abilities(plan.backend).queues:
-            return []
-        file, line = self.loaded.place("farm", "gpus")
-        text = f"{_count(large)} asks for more GPUs than the job's nodes have"
-        what = "set [need] gpus_per_node"
-        return [Finding(text, "error", "farm-gpus", file, line, large[0].asks.gpus, f"at most {most}", what)]
+        if large and abilities(plan.backend).queues:
+            text = f"{_count(large)} asks for more GPUs than the job's nodes have"
+            about = {"given": large[0].asks.gpus, "allowed": f"at most {most}", "next": "set [need] gpus_per_node"}
+            self._saying.error(f"{self._table}.gpus", "farm-gpus", text, **about)
 
-
-def _of_each(farm: FarmTable) -> dict[str, object]:
-    """Return what tasks that are added later ask for, unless their lines say something else."""
-    return {
-        "format": farm.format,
-        "cores": farm.cores,
-        "gpus": farm.gpus,
-        "memory_bytes": farm.memory,
-        "time_s": farm.time,
-    }
+    def _too_wide(self, plan: Plan) -> None:
+        """Refuse trials of more nodes than the job has."""
+        nodes, least = plan.step.systems["trials"].get("nodes", 1), plan.step.request.min_nodes
+        if nodes > least:
+            text = "each trial asks for more nodes than the job is sure to have"
+            what = "ask for more by [need] nodes (and min_nodes), or for fewer by [sweep] nodes"
+            self._saying.error("sweep.nodes", "sweep-nodes", text, given=nodes, allowed=f"at most {least}", next=what)
 
 
 def _count(tasks: list[FarmTask]) -> str:
@@ -160,12 +188,15 @@ def trials_of(sweep: Mapping[str, Any], more: int = 0) -> list[FarmTask]:
         ValidationError: the sweep says something that is not understood.
     """
     settings = settings_of(sweep)
-    space = [parameter(name, given) for name, given in parameters_of(sweep).items()]
+    space = space_of(parameters_of(sweep))
+    if settings.sampler in LEARNING:
+        return []
     sampler = settings.sampler or ("sobol" if settings.trials else "grid")
     asks = SlotRequest(settings.cores, settings.gpus, settings.memory or 0)
     trials = None if settings.trials is None else settings.trials + more
     values = choose(space, sampler, trials, settings.seed)
-    return [FarmTask(index, one, asks, settings.time) for index, one in enumerate(values)]
+    world = {"nodes": settings.nodes, "ranks": settings.ranks}
+    return [FarmTask(index, one, asks, settings.time, **world) for index, one in enumerate(values)]
 
 
 def tasks_of(job: Job, folder: Path) -> list[FarmTask]:

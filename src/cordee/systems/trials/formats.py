@@ -53,31 +53,26 @@ def read_file(path: Path, kind: str, defaults: TaskDefaults) -> list[FarmTask]:
         DocumentError: it cannot be read, holds no task, or something that is not understood; says where.
     """
     try:
-        text = read_regular(path, None, _MOST_BYTES).decode()
+        text = read_regular(path, None, _MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
-        raise DocumentError(
-            f"the file of tasks cannot be read: {why}",
-            given=str(path),
-            allowed="a text file with one task a line",
-            next="correct the path",
-        ) from error
+        text = f"the file of tasks cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}"
+        allowed = "a text file with one task a line"
+        raise DocumentError(text, given=str(path), allowed=allowed, next="correct the path") from error
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise _wrong(path, line, "a line holds a NUL byte, which no command can have", "\\0", "a command")
     kind = _kind_of(text) if kind == "auto" else kind
     lines = list(_READERS[kind](path, text, defaults))
     if not lines:
         raise DocumentError("the file holds no task", file=str(path), allowed="one command a line", next="write one")
     if len(lines) > MOST_TASKS:
-        raise DocumentError(
-            "the file holds too many tasks",
-            file=str(path),
-            given=len(lines),
-            allowed=f"at most {MOST_TASKS}",
-            next="cut it into several",
-        )
-    return [
-        FarmTask(index, {"line": line.text}, line.asks.asks, line.asks.time_s, line.number)
-        for index, line in enumerate(lines)
-    ]
+        text, allowed = "the file holds too many tasks", f"at most {MOST_TASKS}"
+        raise DocumentError(text, file=str(path), given=len(lines), allowed=allowed, next="cut it into several")
+    return [FarmTask(at, {"line": one.text}, *one.asks, one.number) for at, one in enumerate(lines)]
+
+
+def _wrong(path: Path, line: int, text: str, given: str, allowed: str, what: str = "correct the line") -> DocumentError:
+    return DocumentError(text, file=str(path), line=line, given=given, allowed=allowed, next=what)
 
 
 def _kind_of(text: str) -> str:
@@ -91,7 +86,7 @@ def _kind_of(text: str) -> str:
 def _plain(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
     """One command a line; empty lines and comments are none, `#cordee` lines say what those behind them ask for."""
     now = defaults
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
         if stripped.split(maxsplit=1)[:1] == [_OWN]:
             now = _asks(path, number, stripped[len(_OWN) :], defaults)
@@ -111,9 +106,7 @@ def _asks(path: Path, number: int, words: str, defaults: TaskDefaults) -> TaskDe
             if found[key] < 0 or (key in ("cores", "time") and not found[key]):
                 raise ValueError(f"{word!r} is too little")
         except ValueError as error:
-            raise DocumentError(
-                str(error), file=str(path), line=number, given=word, allowed=_KEYS, next="correct the line"
-            ) from None
+            raise _wrong(path, number, str(error), word, _KEYS) from None
     asks = SlotRequest(
         int(found.get("cores", defaults.asks.cores)),
         found.get("gpus", defaults.asks.gpus),
@@ -136,7 +129,7 @@ def _disbatch(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
     """disBatch's file: PREFIX, SUFFIX and REPEAT are honoured; barriers are refused, as tasks here wait for nobody."""
     prefix = suffix = ""
     now, index = defaults, 0
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
         if stripped.split(maxsplit=1)[:1] == [_OWN]:
             now = _asks(path, number, stripped[len(_OWN) :], defaults)
@@ -148,37 +141,21 @@ def _disbatch(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
                 suffix = rest
             elif word == "REPEAT":
                 for repeat, command in _repeated(path, number, rest):
+                    told = f"export DISBATCH_TASKID={index} DISBATCH_REPEAT_INDEX={repeat}"
+                    yield _Line(number, f"{told}; {prefix}{command}{suffix}", now)
                     index += 1
-                    yield _Line(
-                        number,
-                        f"export DISBATCH_TASKID={index - 1} DISBATCH_REPEAT_INDEX={repeat}; {prefix}{command}{suffix}",
-                        now,
-                    )
             else:
-                raise DocumentError(
-                    f"{_DISBATCH} {word} cannot be honoured",
-                    file=str(path),
-                    line=number,
-                    given=stripped,
-                    allowed="PREFIX, SUFFIX, REPEAT",
-                    next="run what stands before and behind a barrier as two farms",
-                )
+                text, what = f"{_DISBATCH} {word} cannot be honoured", "run what stands around a barrier as two farms"
+                raise _wrong(path, number, text, stripped, "PREFIX, SUFFIX, REPEAT", what)
         elif stripped and not stripped.startswith("#"):
+            yield _Line(number, f"export DISBATCH_TASKID={index}; {prefix}{stripped}{suffix}", now)
             index += 1
-            yield _Line(number, f"export DISBATCH_TASKID={index - 1}; {prefix}{stripped}{suffix}", now)
 
 
 def _repeated(path: Path, number: int, words: str) -> Iterator[tuple[int, str]]:
     found = re.fullmatch(r"(\d+)((?:\s+(?:start|step)\s+-?\d+)*)(?:\s+(.*))?", words.strip())
     if found is None:
-        raise DocumentError(
-            "REPEAT is not understood",
-            file=str(path),
-            line=number,
-            given=words,
-            allowed="REPEAT COUNT [start N] [step N] [COMMAND]",
-            next="correct the line",
-        )
+        raise _wrong(path, number, "REPEAT is not understood", words, "REPEAT COUNT [start N] [step N] [COMMAND]")
     options = dict(re.findall(r"(start|step)\s+(-?\d+)", found[2]))
     start, step = int(options.get("start", 0)), int(options.get("step", 1))
     for count in range(min(int(found[1]), MOST_TASKS + 1)):
@@ -189,12 +166,8 @@ def _array(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
     """A batch script with `#SBATCH --array`: it runs once for each index, which it finds as Slurm would have told it."""
     found = _ARRAY.search(text)
     if found is None:
-        raise DocumentError(
-            "the script has no #SBATCH --array",
-            file=str(path),
-            allowed="#SBATCH --array=0-99",
-            next="add it, or choose another format",
-        )
+        text, what = "the script has no #SBATCH --array", "add it, or choose another format"
+        raise DocumentError(text, file=str(path), allowed="#SBATCH --array=0-99", next=what)
     number = text[: found.start()].count("\n") + 1
     indices = _indices(path, number, found[1])
     facts = {"COUNT": len(indices), "MIN": min(indices), "MAX": max(indices)}
@@ -211,14 +184,8 @@ def _indices(path: Path, number: int, given: str) -> list[int]:
         found = _PART.match(part)
         first, last, step = (int(found[1]), int(found[2] or found[1]), int(found[3] or 1)) if found else (1, 0, 1)
         if first > last or step < 1 or (last - first) // step > MOST_TASKS:
-            raise DocumentError(
-                "the indices of the array are not understood",
-                file=str(path),
-                line=number,
-                given=given,
-                allowed="0-99, 0-99:2, 1,4,9, 0-99%8",
-                next="correct them",
-            )
+            allowed = "0-99, 0-99:2, 1,4,9, 0-99%8"
+            raise _wrong(path, number, "the indices of the array are not understood", given, allowed)
         indices += range(first, last + 1, step)
     return list(dict.fromkeys(indices))
 

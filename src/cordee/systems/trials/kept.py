@@ -25,7 +25,7 @@ def data_sets() -> tuple[KeptData, ...]:
             "tasks/journal",
             "What became of a farm's tasks",
             "tasks/journal/*.jsonl",
-            "JSON lines as the run's journal: `tasks_given`, `tasks_ended` (a row for each try), `tasks_retried`, `tasks_added`",
+            "JSON lines as the run's journal: `tasks_given`, `tasks_ended` (a row for each try), `tasks_retried`, `tasks_added`; of sweeps `trials_made`, `trials_wanted`, `trials_reached`",
             "`cordee farm show RUN --json` (`list`)",
             "Which tries of tasks began on which node, and how they ended: the truth about a farm.",
             "the supervisor, and `cordee farm retry` and `add`",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from cordee.core.errors import UsageError
+from cordee.core.secrets import masked_text
 from cordee.core.units import parse_utc
 from cordee.runs.journal import read_journal
-from cordee.systems.trials.node.task_list import FIRST, FOLDER, JOURNAL, FarmTask, read_tasks
+from cordee.systems.trials.node.task_list import FIRST, FOLDER, JOURNAL, FarmTask, read_tasks, task_of
 from cordee.systems.trials.node.task_states import TaskStates, replay
 
 SCHEMA = "cordee.farm/1"
@@ -32,14 +34,15 @@ class Farm:
 
     def __init__(self, root: Path) -> None:
         if not has_tasks(root):
-            raise UsageError(
-                "this run is no farm",
-                given=root.name,
-                allowed="a run of `cordee farm`",
-                next="`cordee runs` lists runs",
-            )
-        self.states: TaskStates = replay(read_journal(root / FOLDER / JOURNAL))
-        self.tasks: list[FarmTask] = read_tasks(root, [FIRST, *self.states.files])
+            what, allowed = "`cordee runs` lists runs", "a run of `cordee farm`"
+            raise UsageError("this run is no farm", given=root.name, allowed=allowed, next=what)
+        # Of a farm that was dealt out over several jobs these have the journals.
+        parts = sorted(root.glob(f"children/*/{FOLDER}/{JOURNAL}")) or [root / FOLDER / JOURNAL]
+        self.parts = len(parts)
+        self.states: TaskStates = replay(chain.from_iterable(read_journal(part) for part in parts))
+        made = [task_of(document) for document in self.states.made]
+        tasks = read_tasks(root, [FIRST, *self.states.files]) + made
+        self.tasks: list[FarmTask] = sorted(tasks, key=lambda task: task.id)
 
     @property
     def seconds(self) -> float | None:
@@ -51,39 +54,26 @@ class Farm:
     def document(self, run: str) -> dict[str, Any]:
         """Return the document of `cordee farm`."""
         running = sum(self.states.of(task.id).state == "running" for task in self.tasks)
-        return {
-            "schema": SCHEMA,
-            "run": run,
-            "tasks": len(self.tasks),
-            "done": self.states.done,
-            "failed": self.states.failed,
-            "running": running,
-            "seconds": self.seconds,
-        }
+        counts = {"tasks": len(self.tasks), "done": self.states.done, "failed": self.states.failed, "running": running}
+        return {"schema": SCHEMA, "run": run, **counts, "seconds": self.seconds}
 
     def rows(self, only: str | None = None) -> list[dict[str, Any]]:
         """Return the tasks, or those in one state, as documents."""
-        rows = []
-        for task in self.tasks:
-            state = self.states.of(task.id)
-            if only is not None and state.state != only:
-                continue
-            row: dict[str, Any] = {
-                "id": task.id,
-                "state": state.state,
-                "tries": state.given,
-                "line": task.line,
-                "values": dict(task.values),
-            }
-            end = state.end
-            if end is not None:
-                told = {"code": end.code, "signal": end.signal, "reason": end.reason, "seconds": end.seconds}
-                more = {
-                    "peak_bytes": end.peak_bytes or None,
-                    "cpu_seconds": end.cpu_s,
-                    "node": end.node,
-                    "text": end.text or None,
-                }
-                row.update(told, **more)
-            rows.append(row)
-        return rows
+        wanted = (task for task in self.tasks if only in (None, self.states.of(task.id).state))
+        return [self._row(task) for task in wanted]
+
+    def _row(self, task: FarmTask) -> dict[str, Any]:
+        state = self.states.of(task.id)
+        row = {
+            "id": task.id,
+            "state": state.state,
+            "tries": state.given,
+            "line": task.line,
+            "values": {name: masked_text(value) if name == "line" else value for name, value in task.values.items()},
+        }
+        end = state.end
+        if end is None:
+            return row
+        told = {name: getattr(end, name) for name in ("code", "signal", "reason", "seconds", "node")}
+        known = {"peak_bytes": end.peak_bytes or None, "cpu_seconds": end.cpu_s, "text": end.text or None}
+        return {**row, **told, **known}

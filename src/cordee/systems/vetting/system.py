@@ -13,6 +13,7 @@ SYSTEM = System(
     keep="cordee.systems.vetting.examine:keep_protocol",
     report="cordee.systems.vetting.report:SECTIONS",
     data_sets="cordee.systems.vetting.views:data_sets",
+    offers={"node-speeds": "cordee.systems.vetting.fleet.speeds:node_speeds"},
     node_parts={
         "preparation": "cordee.systems.vetting.node.preparation:NodeVetting",
         "checks": "cordee.systems.vetting.node.checks",

@@ -46,6 +46,18 @@ def weighted(means: np.ndarray, counts: np.ndarray, factor: int) -> np.ndarray:
     return found
 
 
+def energy(watts: np.ndarray, seconds: np.ndarray | float) -> tuple[float, float]:
+    """Return the joules behind samples or means of power, and for how many seconds of devices there were any.
+
+    Args:
+        watts: NaN = not measured.
+        seconds: that each stands for.
+    """
+    there = np.isfinite(watts)
+    joules = np.where(there, watts, np.float32(0)).astype(np.float64) * seconds
+    return float(joules.sum()), float((there * seconds).sum())
+
+
 def _groups(values: np.ndarray, factor: int) -> np.ndarray:
     spare = -len(values) % factor
     if spare:

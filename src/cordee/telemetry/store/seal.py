@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from cordee.runs.journal import read_journal
 from cordee.runs.state import replay
 from cordee.runs.turn import turn
 from cordee.telemetry.node.blocklog import list_parts, merge_facts
-from cordee.telemetry.store.grids import TURN_SLOTS, Axes, rollup
+from cordee.telemetry.store.grids import LEVELS_S, TURN_SLOTS, Axes, rollup
 from cordee.telemetry.store.model import LoggedEvent
 from cordee.telemetry.store.sealed import (
     STORE,
@@ -118,6 +119,32 @@ def drop_sealed_parts(folder: str | Path) -> int:
             path.unlink(missing_ok=True)
             dropped += 1
     return dropped
+
+
+def thin(folder: str | Path, keep_s: float) -> int:
+    """Leave of sealed samples older than `keep_s` only what was made of each minute, and return how many files went.
+
+    Groups whose samples are no more often than that keep all. Readers find no samples there, and miss none.
+
+    Raises:
+        RunFolderError: the folder cannot be read or written.
+    """
+    telemetry = RunFolder(folder).telemetry
+    with turn(telemetry, _LOCK) as mine:
+        commit = read_commit(telemetry)
+        if mine is None or commit.sealed_until is None or not _is_own(Path(folder), telemetry):
+            return 0
+        old: dict[str, Path] = {}
+        for name, axes in commit.groups.items():
+            if LEVELS_S[-1] in axes.levels:
+                group = SealedGroup(telemetry, name, axes)
+                old.update(group.older(math.floor((commit.sealed_until - keep_s) / axes.cadence)))
+        if old:
+            commit.shards = [shard for shard in commit.shards if shard not in old]
+            write_commit(telemetry, commit)  # before they go: what is gone and said to be there would be missed
+        for path in old.values():
+            path.unlink(missing_ok=True)
+        return len(old)
 
 
 def _turns(paths: list[Path]) -> Iterator[list[Path]]:
@@ -290,10 +317,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", help="the run's folder")
     parser.add_argument("--final", action="store_true", help="the run has ended: seal the newest part too")
     parser.add_argument("--drop", action="store_true", help="delete the parts that the journal says are sealed instead")
+    parser.add_argument("--keep", type=float, metavar="SECONDS", help="with --drop: thin the samples that are older")
     parsed = parser.parse_args(arguments)
     try:
         if parsed.drop:
-            print(json.dumps({"dropped_parts": drop_sealed_parts(parsed.folder)}))
+            dropped = {"dropped_parts": drop_sealed_parts(parsed.folder)}
+            thinned = {} if parsed.keep is None else {"thinned_files": thin(parsed.folder, parsed.keep)}
+            print(json.dumps({**dropped, **thinned}))
             return 0
         until = seal(parsed.folder, final=parsed.final)
         capped = read_commit(RunFolder(parsed.folder).telemetry).capped_values

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from cordee.core.errors import RunFolderError
 from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import write_atomically
-from cordee.telemetry.store.grids import STATISTICS, TURN_SLOTS, Axes
+from cordee.telemetry.store.grids import LEVELS_S, STATISTICS, TURN_SLOTS, Axes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -217,6 +217,18 @@ class SealedGroup:
         for name, labels in (("metric", axes.names), ("device", axes.devices), ("statistic", STATISTICS)):
             whole = all(isinstance(label, int) for label in labels)
             write_vector(self._path / name, np.array(labels, dtype=np.int64) if whole else labels, {})
+
+    def older(self, slot: int) -> dict[str, Path]:
+        """Return the files whose samples, or bins of less than a minute, all lie before an absolute slot, by their names below the store."""
+        found = {}
+        for level in (0, *self.axes.levels):
+            name, factor = (f"values_{level}s", self.axes.levels[level]) if level else ("values", 1)
+            if level != LEVELS_S[-1] and self._there(name):
+                array = self._array(name)
+                at = array.dims.index("time" + name[len("values") :])
+                for path in array.before(at, (slot - self.axes.origin) // factor):
+                    found[f"{self.name}/{name}/{path.relative_to(array.path)}"] = path
+        return found
 
     def damaged(self) -> dict[str, str]:
         """Return what could not be read so far, named below the store, with the reason."""

@@ -101,6 +101,16 @@ class ShardedArray:
         self._decoded_bytes = 0
         return [self._write_shard(shard, values, spans) for shard in _cells(spans, self._shard)]
 
+    def before(self, dimension: int, index: int) -> list[Path]:
+        """Return the files of the shards that end before an index of a dimension, or at it."""
+        pattern = "/".join(["c", *("*" for _ in self._shard)])
+        files = [(path.relative_to(self.path / "c").parts, path) for path in self.path.glob(pattern)]
+        return [
+            path
+            for at, path in files
+            if at[dimension].isdigit() and (int(at[dimension]) + 1) * self._shard[dimension] <= index
+        ]
+
     def grow(self, *shape: int) -> None:
         """Make room: no dimension becomes smaller."""
         wider = tuple(max(old, new) for old, new in zip(self.shape, shape, strict=True))

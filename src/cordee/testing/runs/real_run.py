@@ -24,6 +24,7 @@ from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
 
 _POLL_S = 0.03
+_GONE_S = 30.0
 
 
 @contextmanager
@@ -79,6 +80,13 @@ class LocalRun:
         """Kill whatever is left of it, twice: a keeper killed in between may have started something."""
         for _ in range(2):
             self.place.cancel(self.folder)
+        self._until_gone()
+
+    def _until_gone(self) -> None:
+        """Wait until the kernel has had its turn with what was killed, but not for ever."""
+        deadline = time.monotonic() + _GONE_S
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """Return the journal's events so far, of one kind or all."""
@@ -89,7 +97,7 @@ class LocalRun:
         """The state now."""
         return replay(read_journal(self.folder.journal), self.folder.id)
 
-    def wait(self, condition: Callable[[RunState], Any], seconds: float = 60.0) -> RunState:
+    def wait(self, condition: Callable[[RunState], Any], seconds: float = 240.0) -> RunState:
         """Return the first state for which `condition` is true.
 
         Raises:
@@ -106,18 +114,20 @@ class LocalRun:
     def _last_words(self) -> dict[str, str]:
         return {path.name: path.read_text(errors="replace")[-800:] for path in self.folder.control.glob("*.log")}
 
-    def wait_end(self, seconds: float = 60.0) -> RunState:
-        """Return the last state, once no process of the run is left."""
+    def wait_end(self, seconds: float = 240.0) -> RunState:
+        """Return the last state, once no process of the run is left.
+
+        Raises:
+            TimeoutError: it did not end, or something of it is still there.
+        """
         state = self.wait(lambda state: state.ended, seconds)
-        deadline = time.monotonic() + seconds
-        while self._held() and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+        self.wait(lambda _: not self._held(), seconds)
         return state
 
     def _held(self) -> bool:
         return self.place.active(self.folder)
 
-    def wait_training(self, attempt: int = 1, seconds: float = 60.0) -> RunState:
+    def wait_training(self, attempt: int = 1, seconds: float = 240.0) -> RunState:
         """Return the state once all ranks of an attempt run."""
         return self.wait(
             lambda state: (
@@ -172,6 +182,7 @@ class SlurmRun(LocalRun):
         """Cancel its jobs and kill whatever is left of it."""
         self.place.cancel(self.folder)
         processes.sweep(f"{self.folder.id}/")
+        self._until_gone()
 
     def _last_words(self) -> dict[str, str]:
         printed = {path.name: path.read_text(errors="replace")[-800:] for path in self.folder.submit.glob("*.out")}

@@ -107,6 +107,9 @@ class SimulatedDisk(FaultyDisk):
         here = VirtualProcess.here()
         if here is not None and here.waits_for_disks:
             here.sleep(self.chance.uniform(0.0, _CALL_S))
+        elif here is not None and here.starting:
+            while self.still:
+                here.sleep(_CALL_S)
         elif self.still and not self.working:
             self._on_loop(f"{call} {path}")
         for trouble in self.troubles:

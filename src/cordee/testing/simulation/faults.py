@@ -23,6 +23,7 @@ _LONGEST_S = 25.0
 _EXCUSED_S = 5.0
 _SAME = 0.25
 _SEALS_S, _LOOKS_S = 0.05, 0.02
+_AGAIN_S = 0.002
 _AT_MESSAGE = ("lose", "cut", "twice")
 _MESSAGES = (
     "hello", "welcome", "setup", "setup_done", "checks", "checks_output", "checks_done", "port", "ranks",
@@ -99,6 +100,7 @@ class Schedule:
 
     Attributes:
         met: how often which (kind, phase of the run) came together, where there was something that the fault could befall.
+            What waits for a phase and finds nothing, waits until there is something, or the phase is over.
         last_s: when the last one is over.
         seen: how often each moment was there, by its name.
     """
@@ -135,17 +137,25 @@ class Schedule:
                 else:
                     self._world.loop.after(fault.at, self._happen, fault)
 
-    def _happen(self, fault: VirtualFault) -> None:
+    def _happen(self, fault: VirtualFault, waited: bool = False) -> None:
         world = self._world
         if world.over and world.rules.ended and fault.kind in ("cancel", "preempt", "requeue", "rival"):
             return
         phase = world.rules.phase
-        world.note(f"FAULT {fault}")
+        if not waited:
+            world.note(f"FAULT {fault}")
+        host = world.hosts[world.names[fault.node % len(world.names)]]
+        if _KINDS[fault.kind](world, host, fault) is False:
+            if fault.on.startswith(f"phase {phase} ") and not world.over:
+                world.loop.after(_AGAIN_S, self._happen_in, phase, fault)
+            return
+        self.met[fault.kind, phase] += 1
         self.last_s = world.rules.calm_at = max(self.last_s, world.loop.now + fault.seconds)
         world.rules.orders.trouble_s += fault.seconds
-        host = world.hosts[world.names[fault.node % len(world.names)]]
-        if _KINDS[fault.kind](world, host, fault) is not False:
-            self.met[fault.kind, phase] += 1
+
+    def _happen_in(self, phase: str, fault: VirtualFault) -> None:
+        if self._world.rules.phase == phase:
+            self._happen(fault, waited=True)
 
 
 # What befalls a machine of a world; False: there was nothing that it could befall.

@@ -7,10 +7,11 @@ import heapq
 import signal
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from typing import Any
+from typing import Any, TypeVar
 
 from cordee.core.errors import CordeeError
 
+T = TypeVar("T")
 EPOCH_S = 1_800_000_000.0
 _EXECUTOR_S = 0.001
 _TICK_S = 1e-6
@@ -29,6 +30,8 @@ class VirtualProcess:
 
     Attributes:
         alive, paused: nothing of a process that is not alive runs any more, and what is due in a paused one waits.
+        held: it was killed, and the kernel lets it live for a while.
+        starting: it has no event loop yet, and may wait for a disk.
         asleep: its thread stands still, by itself and for some time; what is due in it waits as well.
         waits_for_disks: each call on a disk takes it some time, in which it does nothing else, as a command does.
         clock_s: by how much its wall clock is ahead.
@@ -43,8 +46,8 @@ class VirtualProcess:
     ) -> None:
         loop.last_pid += 1
         self.loop, self.name, self.pid = loop, name, loop.last_pid
-        self.alive, self.paused, self.asleep = True, False, False
-        self.waits_for_disks = False
+        self.alive, self.paused, self.asleep, self.held = True, False, False, False
+        self.waits_for_disks = self.starting = False
         self.clock_s = 0.0
         self.handlers: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
         self.at_end: list[Callable[[], None]] = []
@@ -106,6 +109,19 @@ class VirtualProcess:
         """Let it go on: what was due meanwhile is done now, in its order."""
         self.paused = False
         self._do_what_was_held()
+
+    def hold_killed(self, seconds: float) -> None:
+        """It is killed, and the kernel lets it live for so long."""
+        self.held = True
+        self.loop.after(seconds, self.kill)
+
+    def begin(self, make: Callable[[], T]) -> T:
+        """Make what it runs, as a process does before it has an event loop."""
+        self.starting = True
+        try:
+            return make()
+        finally:
+            self.starting = False
 
     def sleep(self, seconds: float) -> None:
         """Stand still in the midst of a callback while the others go on; who is killed meanwhile goes no further."""

@@ -449,7 +449,7 @@ class SimulatedMachine(NodeTasks):
         """Return what samples nothing."""
         return _NoSampler(), _NoSampler()
 
-    def log(self, path: Path, pressure: Callable[[bool], None]) -> Any:
+    def log(self, path: Path, pressure: Callable[[bool], None], keep_bytes: int | None) -> Any:
         """Return what takes output."""
         return _Log()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _CANCEL_S = 40.0
 _STANDS_DOWN_S = 12.0
-_OF_RANKS = ("crash_loop", "retries", "not_started")
+_OF_RANKS = ("crash_loop", "retries", "not_started", "refused_file")
 PHASE_OF = {
     "submitted": "queue",
     "supervisor_started": "connect",
@@ -60,8 +60,9 @@ class Rules:
         self._obeyed: dict[int, int] = {}
         self._alive: list[tuple[VirtualChild, VirtualProcess]] = []
         self._cancelled_at: float | None = None
-        self._ended_at = self.calm_at = 0.0
+        self.calm_at = 0.0
         self.end: dict[str, Any] = {}
+        self._decided: list[tuple[dict[str, Any], float]] = []
         self._newest_attempt = (0, 0)
         self._failed_attempts = self._losses = 0
         self._saved: dict[tuple[int, int], int] = {}
@@ -82,7 +83,7 @@ class Rules:
         for other, process in self._alive:
             theirs = (other.epoch, other.attempt)
             agent = other.host.agent
-            escaped = process.paused or other.host.stuck_s > 0 or (agent is not None and agent.paused)
+            escaped = process.paused or process.held or other.host.stuck_s > 0 or (agent is not None and agent.paused)
             if theirs != mine and not escaped:
                 self.broken("two attempts at once", f"{process.name} lives as {child.process.name} starts")
             elif theirs == mine and other.rank == child.rank:
@@ -103,7 +104,7 @@ class Rules:
 
     def saved(self, child: VirtualChild, step: int) -> None:
         """Only the newest attempt saves."""
-        if (child.epoch, child.attempt) < self._newest_attempt and child.host.stuck_s == 0:
+        if (child.epoch, child.attempt) < self._newest_attempt and not (child.process.held or child.host.stuck_s):
             self.broken("two attempts write", f"{child.process.name} saves step {step}, after {self._newest_attempt}")
         self._saved[child.epoch, child.attempt] = step
 
@@ -118,12 +119,15 @@ class Rules:
         name, epoch = event["event"], event["epoch"]
         self.phase = PHASE_OF.get(name, self.phase)
         self._world.note(f"journal {epoch}/{event['seq']} {name} {_brief(event)}")
+        if epoch > self._epoch:
+            self._epoch, self._epoch_at = epoch, self._world.loop.now
         again = name == "ended" and _end(event) == self.end  # by whoever claimed a run whose end was decided
+        if name == "ended":
+            self._decided.append((_end(event), self._world.loop.now))
         if self.ended and not again and not self._world.blind and name in ("ended", "attempt_started", "segment_ended"):
             self.broken("ended is final", f"{name} of epoch {epoch} after {self.end}")
         if name == "supervisor_started":
             self._losses = 0
-            self._epoch, self._epoch_at = max(self._epoch, epoch), self._world.loop.now
             self.orders.starts += 1
             self.orders.lost()
         if name in ("node_lost", "node_connected"):
@@ -152,8 +156,7 @@ class Rules:
                 self._see_end(event)
 
     def _see_end(self, event: dict[str, Any]) -> None:
-        self.ended, self._ended_at = True, self._world.loop.now
-        self.end = _end(event)
+        self.ended, self.end = True, _end(event)
         self._judge_end(str(event["state"]), str(event["reason"]))
 
     def power_lost(self) -> None:
@@ -184,12 +187,14 @@ class Rules:
 
     def left(self, code: int | None) -> None:
         """A supervisor has ended as one does that has done its part."""
-        if not self.ended:  # the disk may have refused the end late, and have it all the same
+        continued = self.records.has("segment_ended")
+        if not self.ended:  # the disk may have refused an end late, and have it all the same
             for event in read_journal(self._world.folder.journal):
+                continued = continued or event["event"] == "segment_ended"
                 if event["event"] == "ended":
                     self._see_end(event)
         goes_on = not self.ended
-        if code == 0 and not (self.records.has("segment_ended") if goes_on else self.end.get("state") == "finished"):
+        if code == 0 and not (continued if goes_on else self.end.get("state") == "finished"):
             self.broken("the exit disagrees with the journal", f"code 0: {self.end}")
         if code == 100 and (goes_on or self.end.get("state") == "finished"):
             self.broken("the exit disagrees with the journal", f"code 100: {self.end}")
@@ -202,7 +207,8 @@ class Rules:
         if state == "failed" and reason == "internal":
             self.broken("an internal error", str(self.end))
         asked = self._cancelled_at
-        if asked is not None and self._ended_at > max(asked, self.calm_at) + _CANCEL_S and state != "cancelled":
+        decided_at = next((at for end, at in self._decided if end == self.end), self._world.loop.now)
+        if asked is not None and decided_at > max(asked, self.calm_at) + _CANCEL_S and state != "cancelled":
             self.broken("a cancel was lost", f"asked for at {self._cancelled_at}, and the run is {state}")
 
     def at_end(self, in_time: bool) -> None:

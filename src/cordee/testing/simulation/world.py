@@ -256,7 +256,7 @@ class SimulatedWorld:
         async def lead() -> int:
             await self.disk.answers()
             lanes = Lanes(lambda name: VirtualLane(self.disk, self.loop))
-            self.led = Supervisor(self.folder, SimulatedPlace(self), self.disk, lanes)
+            self.led = process.begin(lambda: Supervisor(self.folder, SimulatedPlace(self), self.disk, lanes))
             self.rules.took_over(self.led.segment.before)
             return await self.led.serve()
 
@@ -366,7 +366,7 @@ class SimulatedWorld:
     def signal(self, host: Host, process: VirtualProcess, number: int) -> None:
         """Give a signal; what the kernel holds ends later."""
         if number == signal.SIGKILL and host.stuck_s > 0 and process.alive:
-            self.loop.after(host.stuck_s, process.kill)
+            process.hold_killed(host.stuck_s)
         else:
             process.signal(number)
 
@@ -379,7 +379,7 @@ class SimulatedWorld:
     @property
     def alone(self) -> bool:
         """Whether no rank can live on that time does not reach: nothing is paused or held by the kernel."""
-        return not any(process.paused for process in self.loop.processes) and all(
+        return not any(process.alive and (process.paused or process.held) for process in self.loop.processes) and all(
             host.stuck_s == 0 for host in self.hosts.values()
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
@@ -148,14 +149,14 @@ def test_a_wrong_document_is_exit_code_2_with_its_findings(env, tmp_path):
 def test_an_image_for_another_architecture_is_named(env, tmp_path, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
 
-    def located(environment, store):
+    def located(environment, store, **options):
         return replace(
             environment,
             root=ContainerRoot("squashfs", str(tmp_path / "x.sqsh")),
             config=ImageConfig(architecture="arm64"),
         )
 
-    monkeypatch.setattr("cordee.systems.environments.machine_check.locate", located)
+    monkeypatch.setattr(import_module("cordee.systems.environments.images.locate"), "locate", located)
     (tmp_path / "env.toml").write_text('image = "./x.sqsh"\n')
     done = env("check", "env.toml", "--json")
     assert rules(done) == [("wrong-architecture", 1)]
@@ -181,10 +182,8 @@ def test_what_will_not_happen_is_warned_of(env, tmp_path, monkeypatch):
         ("hidden-mount", 5),
         ("no-entrypoint", 2),
         ("annotation-not-read", 9),
-        ("hook-not-run", 7),
+        ("hook-lacks", 7),
     ]
-    monkeypatch.setitem(ENGINES, "podman", f"{__name__}:Ready")
-    assert ("hook-not-run", 7) not in warnings(env("check", "env.toml", "--engine", "podman", "--json"))
 
 
 def test_an_annotation_that_is_almost_one_of_a_hook_is_warned_of(env, tmp_path):
@@ -230,19 +229,6 @@ def test_an_engine_that_there_is_not_is_a_wrong_command(env, tmp_path):
     (tmp_path / "env.toml").write_text("")
     done = env("check", "env.toml", "--engine", "podmann")
     assert (done.code, "did you mean podman?" in done.err) == (2, True)
-
-
-@pytest.mark.parametrize("table", ["build", "startup", "stack"])
-def test_a_table_that_nothing_acts_on_yet_is_refused_with_its_line(table, env, tmp_path):
-    (tmp_path / "root").mkdir()
-    (tmp_path / "env.toml").write_text(f'image = "./root"\n[{table}]\ncommands = ["true"]\n')
-    done = env("check", "env.toml", "--json")
-    assert (done.code, done.json["runnable"]) == (1, False)
-    assert rules(done) == [("table-not-supported", 2)]
-    assert f"[{table}]" in done.json["findings"][0]["text"]
-    ran = env("run", "env.toml", "--", "true")
-    assert ran.code == 125
-    assert f"[{table}] asks for what Cordée does not do yet" in ran.err
 
 
 def test_an_empty_table_asks_for_nothing(env, tmp_path):

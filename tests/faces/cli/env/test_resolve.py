@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 KEYS = {"schema", "name", "image", "workdir", "entrypoint", "writable", "mounts", "devices", "env", "annotations"}
+OWN_KEYS = {"startup", "startup_s", "overlay", "patches", "accounts"}
 
 
 def test_the_document_has_the_keys_of_the_contract(env, tmp_path):
@@ -12,7 +13,7 @@ def test_the_document_has_the_keys_of_the_contract(env, tmp_path):
     )
     done = env("resolve", "env.toml", "--json")
     assert (done.code, done.err) == (0, "")
-    assert KEYS | {"root", "config", "additions"} == set(done.json)
+    assert KEYS | OWN_KEYS | {"root", "config", "additions"} == set(done.json)
     assert done.json["mounts"] == [{"source": "/data", "target": "/in", "flags": ["ro", "private"]}]
     assert (done.json["image"], done.json["workdir"], done.json["entrypoint"]) == ("ubuntu:24.04", None, False)
     assert (done.json["env"], done.json["annotations"]) == ({"X": "two\nlines"}, {"a.b": "true"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cordee.systems.checkpoints.pace import storage_view
-from cordee.systems.checkpoints.pace.interval import FailureRate, best_interval_s, interval_advice
+from cordee.systems.checkpoints.pace.interval import FailureRate, beside_advice, best_interval_s, interval_advice
 
 
 def test_the_best_interval_is_young_and_dalys():
@@ -28,3 +28,13 @@ def test_without_enough_failures_and_near_the_best_nothing_is_said(training):
     view = storage_view(training.read())
     assert interval_advice(view, FailureRate(2, 1e9), 2) is None
     assert interval_advice(view, FailureRate(3, 3 * 22.0**2 / 4), 1) is None
+
+
+@pytest.mark.parametrize(("save_s", "told"), [(6.0, True), (0.01, False)])
+def test_a_training_that_waited_much_for_its_saves_is_told_to_save_beside_it(training, save_s, told):
+    training.train(100, save_s=save_s, save_every=20)
+    advice = beside_advice(storage_view(training.read()))
+    assert (advice is not None) == told
+    if advice is not None:
+        assert advice.rule == "checkpoint-waits"
+        assert "asynchronous = true" in advice.next

@@ -19,7 +19,7 @@ def test_a_data_set_in_a_store_is_measured_beside_ranged_reads(bench, packed, mo
             monkeypatch.setenv(name, value)
         address = f"s3://{server.bucket}/set"
         bench.env |= server.variables
-        upload = "import sys; from cordee.systems.data.node.stores import open_store\n"
+        upload = "import sys; from cordee.wire.stores import open_store\n"
         upload += "for name in sys.argv[2:]: open_store(sys.argv[1]).write(name.rpartition('/')[2], open(name, 'rb'))"
         names = [str(path) for path in sorted(packed.iterdir())]
         subprocess.run([sys.executable, "-c", upload, address, *names], env=bench.env, check=True)

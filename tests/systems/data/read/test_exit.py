@@ -38,5 +38,5 @@ def test_data_sets_that_nobody_closed_say_nothing_when_the_interpreter_ends(tmp_
     (tmp_path / "tokens.bin").write_bytes(numpy.arange(200, dtype="<u2").tobytes())
     write_token_index(tmp_path / "tokens.idx", "<u2", numpy.array([150, 50]))
     arguments = [sys.executable, "-c", SCRIPT, shards, tmp_path / "tokens"]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -15,8 +15,8 @@ from cordee.core.errors import DataError, WireError
 from cordee.systems.data.node.stage import fan_out as module
 from cordee.systems.data.node.stage.blocks import BlockFolder, BlockRow
 from cordee.systems.data.node.stage.fan_out import BlockService, FanOut, StagingPeer, StagingRate
-from cordee.systems.data.node.stores.local import LocalStore
 from cordee.wire.peers import PeerListener, connect
+from cordee.wire.stores.local import LocalStore
 
 BLOCK = 10_000
 
@@ -144,7 +144,7 @@ def test_a_block_that_was_changed_is_named_and_fetched_again(corpus, make_nodes,
         data, digest = get(block)
         if block == 4 and len(spoiled) < 2:
             spoiled.append(block)
-            return b"x" + data[1:], digest
+            return bytes([data[0] ^ 1]) + data[1:], digest
         return data, digest
 
     nodes[0].blocks.get = spoil

@@ -55,7 +55,7 @@ class SimulatedNodes:
         for said in usual:
             if "done" not in said and changed:
                 said = {**said, **changed}
-            self.stager.message(node, Staging({**said, "begun": self.begun[node.name]}))
+            self.stager.message(node, Staging("data", {**said, "begun": self.begun[node.name]}))
 
     def asked(self, do: str) -> list[tuple[str, dict]]:
         return [(name, asked) for name, asked in self.orders if asked["do"] == do]
@@ -84,6 +84,15 @@ def test_one_node_lists_and_all_stage_with_the_same_peers():
         "staging_ended",
     ]
     assert [name for name, _ in nodes.asked("end")] == ["a", "b", "c"]
+
+
+def test_of_a_set_in_parts_each_node_is_asked_for_its_own_and_spares_for_none():
+    nodes = SimulatedNodes("a b spare")
+    nodes.stager._sets = [{**SET, "stage": {"tiers": [], "part": True}}]
+    staged(nodes, "b", "a")
+    asked = [(name, [one["part"] for one in said["sets"]]) for name, said in nodes.asked("stage")]
+    assert asked[:2] == [("b", [(0, 2)]), ("a", [(1, 2)])]
+    assert ("spare", []) in asked[2:]
 
 
 def test_spares_stage_afterwards_slowly_and_from_those_that_have_it():
@@ -142,7 +151,7 @@ def test_a_process_that_ends_early_is_told():
         staging = asyncio.ensure_future(nodes.stager.stage(["a"]))
         await asyncio.sleep(0.05)
         said = {"ended": "exited, code 1, signal None", "begun": nodes.begun["a"]}
-        nodes.stager.message(nodes.nodes["a"], Staging(said))
+        nodes.stager.message(nodes.nodes["a"], Staging("data", said))
         return await asyncio.wait_for(staging, 5)
 
     assert "a did not begin to stage: its process ended: exited, code 1" in asyncio.run(stage()).refusal

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from cordee.faces.cli.check import command
 from cordee.systems.data import listing_store
 from cordee.systems.data.listing_store import look_in_store
-from cordee.systems.data.node.stores import Patience, open_store
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.build import pack, plan_of
 from cordee.testing.servers.object_store import DisposableS3, FailingWay
+from cordee.wire.stores import Patience, open_store
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.index import open_index
-from cordee.systems.data.node.stores import open_store
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
 from cordee.testing.servers.object_store import DisposableS3, FailingWay
+from cordee.wire.stores import open_store
 
 OPTIONS = PackOptions(shard_bytes=60_000, workers=2, name="x")
 
@@ -29,7 +29,7 @@ import os, signal, sys
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.systems.data.pack.build import pack, plan_of
-from cordee.systems.data.node.stores.s3 import S3Store
+from cordee.wire.stores.s3 import S3Store
 
 write, names = S3Store.write, []
 
@@ -98,7 +98,7 @@ def test_an_object_that_is_replaced_after_it_was_listed_is_not_packed(folder: Pa
 
 def test_packing_to_s3_goes_on_after_kill_9(folder: Path, tmp_path: Path, s3: str) -> None:
     argv = [sys.executable, "-c", KILLED, str(folder), s3]
-    assert subprocess.run(argv, timeout=120).returncode == -signal.SIGKILL
+    assert subprocess.run(argv, timeout=300).returncode == -signal.SIGKILL
     before = {each.name: each.version for each in open_store(s3).list()}
     assert len(before) == 2
     result = pack(plan_of(str(folder)), s3, OPTIONS)

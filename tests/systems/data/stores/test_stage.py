@@ -16,9 +16,10 @@ from click.testing import CliRunner
 
 from cordee.core.errors import DataError
 from cordee.job.profile import ClusterProfile
+from cordee.machine.node_tiers import Tier
 from cordee.systems.data.cli import command
 from cordee.systems.data.node.stage.claims import IDLE_S, StagedSets
-from cordee.systems.data.node.stage.tier import Tier, decide
+from cordee.systems.data.node.stage.tier import decide
 from cordee.systems.data.stage import stage
 
 HERE = os.getpid()
@@ -167,7 +168,7 @@ def test_the_command_prints_the_path_and_says_why_there(node, corpus):
 
 def test_an_object_store_is_staged_like_a_folder(node, corpus, s3):
     for name, content in contents(corpus).items():
-        from cordee.systems.data.node.stores import open_store
+        from cordee.wire.stores import open_store
 
         open_store(f"{s3}/corpus").write(name, [content])
     done = to_node(f"{s3}/corpus")

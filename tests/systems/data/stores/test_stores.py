@@ -11,11 +11,11 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.read.remote import Objects
-from cordee.systems.data.node.stores import ObjectStore, Patience, open_store
-from cordee.systems.data.node.stores.patience import Passing
-from cordee.systems.data.node.stores.refusals import understood
-from cordee.systems.data.node.stores.s3 import REQUEST_BYTES
 from cordee.testing.servers.object_store import CREDENTIALS, DisposableS3, FailingWay
+from cordee.wire.stores import ObjectStore, Patience, open_store
+from cordee.wire.stores.patience import Passing
+from cordee.wire.stores.refusals import understood
+from cordee.wire.stores.s3 import REQUEST_BYTES
 
 IMPATIENT = Patience(total_s=3, tries=3, connect_s=1, stall_s=0.3, pause_s=0.01)
 
@@ -87,7 +87,7 @@ def test_content_that_fails_on_its_way_leaves_what_was_there(store: ObjectStore)
 
 
 def test_many_objects_are_listed_page_by_page(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordee.systems.data.node.stores.s3.PAGE", 3)
+    monkeypatch.setattr("cordee.wire.stores.s3.PAGE", 3)
     store = open_store(s3)
     names = [f"{number:05}" for number in range(10)]
     for name in names:

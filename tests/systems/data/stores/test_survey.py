@@ -10,8 +10,8 @@ import pytest
 
 from cordee.core.errors import UsageError
 from cordee.job.profile import ClusterProfile
-from cordee.systems.data.node.stores import open_store
 from cordee.systems.data.survey.path_survey import judge, survey
+from cordee.wire.stores import open_store
 
 
 def test_objects_are_counted_and_their_formats_told(s3: str) -> None:

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from cordee.systems.data.cli.verify import command
-from cordee.systems.data.node.stores import open_store
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.build import pack, plan_of
+from cordee.wire.stores import open_store
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from cordee.systems.environments.edf.expand import ExpansionError, bare_names, expand
@@ -61,7 +63,7 @@ def test_a_default_that_is_used_may_not_hold_an_undefined_variable():
 
 @pytest.mark.parametrize(
     "text",
-    ["${", "${}", "${HOME", "${HOME:-x", "${1}", "${HOME-x}", "${HOME:1}", "${HOME:+x}", "${A B}", "${NONE:-${HOME}"],
+    ["${", "${}", "${HOME", "${HOME:-x", "${1}", "${HOME:1}", "${HOME@Q}", "${A B}", "${NONE:-${HOME}"],
 )
 def test_any_other_form_is_refused_with_the_forms(text):
     with pytest.raises(ExpansionError) as caught:
@@ -77,3 +79,36 @@ def test_a_million_nested_defaults_are_refused_not_a_crash():
 
 def test_names_without_braces_are_found():
     assert bare_names("$HOME/$$USER/$$$X ${Y} $1") == ["HOME", "X"]
+
+
+SHELL = {"HOME": "/home/me/", "EMPTY": "", "ARCHIVE": "corpus.tar.gz"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "${HOME%/}",
+            "${HOME%me/}",
+            "${HOME%nothing}",
+            "${ARCHIVE%.*}",
+            "${ARCHIVE%%.*}",
+            "${ARCHIVE#*.}",
+            "${ARCHIVE##*.}",
+        ),
+        *("${NONE:=x}", "${NONE=x}", "${EMPTY=x}", "${EMPTY:=x}", "${NONE-x}", "${EMPTY-x}", "${EMPTY:-x}"),
+        *("${NONE:+x}", "${HOME:+x}", "${EMPTY+x}", "${EMPTY:+x}", "${HOME:?none}", "${NONE:-${HOME%/}}/data"),
+    ],
+)
+def test_forms_of_the_shell_come_to_what_a_shell_makes_of_them(text):
+    said = subprocess.run(["sh", "-c", f'echo "{text}"'], env=SHELL, capture_output=True, text=True, check=True).stdout
+    assert expand(text, SHELL) == said.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("${NONE:?give it}", "give it"), ("${EMPTY:?}", "EMPTY"), ("${NONE%/}", "NONE")]
+)
+def test_a_variable_that_a_form_needs_is_named_where_it_is_not_defined(text, words):
+    with pytest.raises(ExpansionError, match=words) as caught:
+        expand(text, SHELL)
+    assert caught.value.rule == "undefined-variable"

@@ -188,9 +188,15 @@ def test_a_lenient_reading_is_not_lenient_with_types(resolved):
         resolved("image = 3", lenient=True)
 
 
-def test_tables_of_cordees_own_are_kept_as_they_are(resolved):
-    found = resolved('image = "x"\n[build]\nfrom = "${X}"\n[startup]\nsteps = [1]\n[stack]\n')
-    assert found.additions == {"build": {"from": "${X}"}, "startup": {"steps": [1]}, "stack": {}}
+def test_a_table_that_nothing_acts_on_is_kept_as_it_is(resolved):
+    found = resolved('image = "x"\n[build]\nfrom = "${X}"\n[startup]\n[stack]\n')
+    assert found.additions == {"build": {"from": "${X}"}}
+
+
+def test_a_recipe_whose_image_has_no_name_is_refused_so_that_nobody_gets_the_hosts_root(resolved):
+    with pytest.raises(DocumentError, match="build makes an image that the environment does not name") as caught:
+        resolved('[build]\nfrom = "debian:12"\n[env]\nX = "$HOME"\n')  # a warning beside it hides nothing
+    assert faults(caught)[0][0] == 1
 
 
 def test_a_name_without_braces_is_left_as_it_is_with_a_warning(resolved):

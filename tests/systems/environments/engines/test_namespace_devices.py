@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from cordee.systems.environments.node.engines.namespace.gpus.drivers import (
 )
 from cordee.systems.environments.node.engines.namespace.gpus.edits import Unknown
 from cordee.systems.environments.node.engines.namespace.root.mounted_root import HOST_ROOT
+from cordee.systems.environments.node.engines.podman.devices import devices_for
 from cordee.testing.containers import ENV
 
 
@@ -127,9 +129,31 @@ def test_cdi_files_are_read_as_yaml_too_and_a_damaged_one_is_named(host):
         assert caught.value.given == str(path)
 
 
-def test_a_hook_that_is_not_known_is_refused_by_name(host):
+def test_a_hook_of_a_cdi_file_that_is_not_known_is_run_in_the_engine_and_by_podman(host, run):
+    program = Path("/var/tmp") / f"cordee-cdi-hook-{os.getpid()}"
+    program.write_text('#!/bin/sh\ncat >&2; echo " $1 $X" >&2\n')
+    program.chmod(0o755)
+    hook = {
+        "hookName": "createContainer",
+        "path": str(program),
+        "args": ["hook", "--now"],
+        "env": ["X=y", "PATH=/bin:/usr/bin"],
+    }
+    write(host / "etc/cdi/nvidia.json", json.dumps(spec(hooks=[hook])))
+    try:
+        done = run("echo", "up", env={**ENV, HOST_ROOT: str(host)}, devices=("nvidia.com/gpu=0",))
+    finally:
+        program.unlink()
+    assert done.stdout == "up\n", done.stderr
+    assert '"status": "creating"' in done.stderr
+    assert "--now y" in done.stderr
+    _, left = devices_for(["nvidia.com/gpu=0"], str(host))
+    assert left == ["nvidia.com/gpu=0"]
+
+
+def test_a_hook_of_a_cdi_file_without_a_program_is_refused(host):
     write(host / "etc/cdi/nvidia.json", json.dumps(spec(hooks=[{"args": ["do-something", "--now"]}])))
-    with pytest.raises(Unknown) as caught:
+    with pytest.raises(Unknown, match="names no program") as caught:
         wanted_edits(["nvidia.com/gpu=0"], str(host))
     assert caught.value.given == "do-something --now"
 

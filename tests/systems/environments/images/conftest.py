@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cordee.machine.images.oci import open_image
+from cordee.machine.images.oci import OciImage, open_image
+from cordee.systems.environments.images.grown import Stem, grow
 from cordee.systems.environments.images.merged import MergedLayers, merge
 from cordee.systems.environments.images.store.image_store import ImageStore
 from cordee.testing.oci import LayerEntry, OciLayout
@@ -91,8 +92,19 @@ class Merge:
         self.count += 1
         layout = OciLayout(self.folder / f"layout-{self.count}")
         layout.add(layers, compression=compression)
-        self.found = merge(open_image(layout.folder), self.made)
-        return held(self.made)
+        image = open_image(layout.folder)
+        self.found = merge(image, self.made)
+        whole = held(self.made)
+        for below in range(1, len(image.layers)):
+            self.grown(image, below, whole)
+        return whole
+
+    def grown(self, image: OciImage, below: int, whole: dict[str, tuple[str, str | bytes]]) -> None:
+        """Check that the same comes of a squashfs file of the lower layers and what is over them."""
+        place = self.folder / f"grown-{self.count}-{below}"
+        place.mkdir()
+        found = grow(image, Stem(below, place / "stems"), place / "made")
+        assert (held(place / "made"), found) == (whole, self.found)
 
 
 @pytest.fixture

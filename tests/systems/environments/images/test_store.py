@@ -98,9 +98,9 @@ def test_a_relative_path_is_no_store(given: str) -> None:
 
 def test_an_image_that_is_damaged_later_is_found_and_replaced(store: ImageStore, layout: OciLayout) -> None:
     image = imported(store, layout)
-    with image.path.open("r+b") as file:
-        file.seek(500)
-        file.write(b"x")
+    data = bytearray(image.path.read_bytes())
+    data[500] ^= 1
+    image.path.write_bytes(data)
     with pytest.raises(ImageError, match="damaged since it was imported"):
         verify(image)
     (image.path.parent / "image.json").write_text("{half")

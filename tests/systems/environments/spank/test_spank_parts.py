@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.core.errors import DocumentError, UsageError
+from cordee.core.errors import UsageError
 from cordee.machine.image_config import ImageConfig
 from cordee.systems.environments import spank_install, spank_render
 from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
@@ -177,12 +177,6 @@ def call(capsys):
         return capsys.readouterr().out
 
     return run
-
-
-def test_a_job_whose_environment_needs_what_nothing_does_yet_is_refused_where_it_is_submitted(tmp_path):
-    (tmp_path / "env.toml").write_text('[startup]\ncommands = ["true"]\n')
-    with pytest.raises(DocumentError, match=r"\[startup\] asks for what Cordée does not do yet"):
-        spank_render.render("./env.toml", cwd=tmp_path, variables={"HOME": str(tmp_path)})
 
 
 def test_a_job_carries_what_an_image_of_enroot_says(tmp_path):

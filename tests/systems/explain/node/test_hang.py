@@ -137,6 +137,27 @@ def test_what_an_earlier_attempt_stood_for_does_not_count():
     assert detector.look(102.0) is None
 
 
+@pytest.mark.parametrize("world", [2, 6])
+def test_an_attempt_of_another_size_hangs_by_its_own_ranks_alone(world):
+    detector = HangDetector(HangPolicy(8.0))
+    detector.begin(4)
+    detector.started(range(4), 0.0)
+    detector.has_ended(1, 0)
+    detector.told(range(4), [stand(rank, 20.0) for rank in (0, 2, 3)], 21.0)
+    assert isinstance(detector.look(21.0), HangBegan)
+    detector.begin(world)
+    detector.started(range(world), 30.0)
+    late = [stand(rank, 25.0) for rank in range(4)]  # of an agent that has not heard of the new attempt
+    detector.told(range(4), late, 31.0)
+    assert detector.look(31.0) is None
+    for second in range(32, 41):
+        detector.told(range(world), [stand(rank, second - 32.0) for rank in range(world)], float(second))
+        began = detector.look(float(second))
+        assert (began is None) == (second < 40)
+    assert isinstance(began, HangBegan)
+    assert (sorted(began.ranks), began.ended) == (list(range(world)), {})
+
+
 def test_ranks_that_have_not_started_are_waited_for_and_those_that_ended_are_told():
     detector = HangDetector(HangPolicy(8.0))
     detector.begin(3)

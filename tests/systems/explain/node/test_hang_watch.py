@@ -12,6 +12,7 @@ import pytest
 from cordee.core.findings import Finding
 from cordee.runs.folder import RunFolder
 from cordee.runs.lane import Lane
+from cordee.systems.explain.node.hang import files
 from cordee.systems.explain.node.hang import watch as watching
 from cordee.systems.explain.node.hang.watch import HangWatch
 from cordee.wire.messages import Gather, Gathered, RanksEnded, RanksStarted, RankStand, StartedRank, Telemetry
@@ -29,7 +30,7 @@ class Run:
         self.attempt = SimpleNamespace(number=1, nodes=NODES, ranks_per_node=2)
         monkeypatch.setattr(watching, "monotonic", lambda: self.now)
 
-        async def document_side(*_: str, most_s: float) -> bytes | None:
+        async def document_side(*_: str, most_s: float, nice: int) -> bytes | None:
             return judged
 
         monkeypatch.setattr(watching, "document_side", document_side)
@@ -159,6 +160,27 @@ def test_without_the_document_side_it_is_said_who_stood(run):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("refused", ["write_atomically", "begin"])
+def test_a_disk_that_takes_nothing_is_named_and_the_ranks_are_ended_all_the_same(run, monkeypatch, refused):
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files if refused == "write_atomically" else files.HangFiles, refused, full)
+
+    async def main() -> None:
+        one = run(None, action="restart")
+        one.start()
+        await one.hang()
+        await one.answered()
+        (finding,) = one.findings
+        assert finding["rule"] == "hang-unknown"
+        assert "No space left on device" in finding["text"]
+        assert "room" in finding["next"]
+        assert len(one.asked) == 1
+
+    asyncio.run(main())
+
+
 def test_a_node_whose_agent_is_gone_is_not_waited_for_and_named(run, tmp_path):
     async def main() -> None:
         one = run(judged(CAUSE))
@@ -191,7 +213,7 @@ def test_stacks_that_are_asked_for_blame_nobody(run, tmp_path):
         assert one.orders == []  # no rank runs yet
         one.start()
         one.watch.requested({"request": "stacks"})
-        one.watch.requested({"request": "stacks"})  # answered by the one at work
+        one.watch.requested({"request": "stacks"})  # waits for the one at work
         assert len(one.orders) == 0
         await asyncio.sleep(0)
         await one.answered()
@@ -217,6 +239,25 @@ def test_a_hang_that_is_declared_while_stacks_are_collected_waits_its_turn(run):
         assert len({message.id for _, message in one.orders}) == 2
         await one.answered()
         assert [finding["rule"] for finding in one.findings] == ["hang-stopped"]
+
+    asyncio.run(main())
+
+
+def test_stacks_that_are_asked_for_while_a_hang_is_collected_are_told_after_it(run, tmp_path):
+    async def main() -> None:
+        one = run(judged(CAUSE))
+        one.start()
+        await one.hang()
+        one.watch.requested({"request": "stacks"})
+        await one.answered()
+        one.pass_second(80.0)
+        await asyncio.sleep(0)
+        assert len({message.id for _, message in one.orders}) == 2
+        await one.answered()
+        assert [json.loads((tmp_path / f"hangs/{n}/hang.json").read_text())["asked"] for n in (1, 2)] == [False, True]
+        one.pass_second(81.0)
+        await asyncio.sleep(0)
+        assert len({message.id for _, message in one.orders}) == 2
 
     asyncio.run(main())
 

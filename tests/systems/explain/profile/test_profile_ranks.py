@@ -87,7 +87,6 @@ async def left_as_it_was(ranks: WatchedRanks, folder: Path, rank: int = 0) -> No
     assert b"left as it was" in ranks.printed[f"rank-{rank}"]
 
 
-@pytest.mark.timeout(300)
 def test_the_next_steps_are_traced_as_often_as_asked_and_nothing_stays(tmp_path):
     async def during(profiled: Profiled) -> None:
         told = await profiled.make(0, 5, steps=3)
@@ -116,7 +115,6 @@ def test_the_next_steps_are_traced_as_often_as_asked_and_nothing_stays(tmp_path)
     traced(tmp_path, during, 0)
 
 
-@pytest.mark.timeout(300)
 def test_the_script_s_own_profiler_goes_first_and_loses_nothing(tmp_path):
     own = tmp_path / "0"
 
@@ -147,7 +145,6 @@ def test_the_script_s_own_profiler_goes_first_and_loses_nothing(tmp_path):
     traced(tmp_path, during, 0)
 
 
-@pytest.mark.timeout(300)
 def test_ranks_that_make_no_step_or_stop_or_end_are_told_and_end_as_they_would(tmp_path):
     async def during(profiled: Profiled) -> None:
         ranks = profiled.ranks
@@ -171,7 +168,6 @@ def test_ranks_that_make_no_step_or_stop_or_end_are_told_and_end_as_they_would(t
     traced(tmp_path, during, 0, 1, argv=("no-steps",))
 
 
-@pytest.mark.timeout(300)
 def test_a_rank_that_ends_while_its_steps_are_traced_ends_as_it_would(tmp_path):
     async def during(profiled: Profiled) -> None:
         name = await profiled.tracing(0, steps=1000)

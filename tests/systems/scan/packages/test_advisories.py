@@ -12,6 +12,7 @@ from cordee.systems.scan.packages.advisories import AdvisorySnapshot
 from cordee.systems.scan.packages.model import FoundPackage
 from cordee.systems.scan.packages.versions import version_key
 
+from ..made_files import cordee
 from . import made_packages as made
 
 ANY = [{"introduced": "0"}]
@@ -103,6 +104,10 @@ def test_a_snapshot_that_is_cut_off_or_foreign_or_damaged_is_said(tmp_path):
         (tmp_path / "all.zip").write_bytes(content)
         snapshot = AdvisorySnapshot(str(tmp_path / "all.zip"), tmp_path / "cache")
         assert (expected, "unknown") in judged(snapshot), content[:20]
+    (tmp_path / "all.zip").write_bytes(b"")
+    (tmp_path / "requirements.txt").write_text("requests==2.0\n")
+    told = cordee("scan", "--packages", tmp_path / "requirements.txt", "--advisories", tmp_path / "all.zip").output
+    assert "advisories: no records\n" in told
     foreign = opened(
         tmp_path,
         {"a": 1},

@@ -197,7 +197,7 @@ def test_storage_that_reads_too_slowly_fails_with_both_speeds(tmp_path: Path) ->
 
 def test_a_pipe_that_nobody_writes_to_hangs_and_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    result = one("storage.read", workdir=tmp_path, file="pipe", deadline_s=4.0)
+    result = one("storage.read", workdir=tmp_path, file="pipe", deadline_s=12.0)
     assert result["status"] == "fail"
     assert f"{tmp_path}/pipe hangs" in result["evidence"]
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from cordee.machine.tasks.actions import read_token
 from cordee.systems.vetting.fleet.history import history_files, read_vetting
 from cordee.systems.vetting.node.judge import record
 from cordee.systems.vetting.node.judge.record import write
-from cordee.systems.vetting.node.judge.spool import read_token
 
 from .conftest import broken, result, slow, vetting
 

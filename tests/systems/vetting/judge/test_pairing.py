@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ from cordee.systems.vetting.node.judge import pairing
 from cordee.systems.vetting.node.judge.conduct import Conductor
 from cordee.systems.vetting.node.judge.node_link import Question, VettedNode
 from cordee.systems.vetting.node.judge.pairing import run_pairs
-from cordee.systems.vetting.node.judge.pairs import PairOutcome, PairTest
+from cordee.systems.vetting.node.judge.pairs import PairOutcome, PairPolicy, PairTest
 from cordee.systems.vetting.node.judge.verdict import decide
 from cordee.systems.vetting.protocol.document import load_protocol
 from cordee.testing.hosts.fabric import SimulatedFabric
@@ -28,7 +29,10 @@ HOST = "127.0.0.1"
 HEALTHY_BYTES_PER_S = 1e6
 # Rates are set by relays, far apart, so low that nobody is short of cores for them, and measured for so long that a moment
 # without a core does not count: a busy machine changes no outcome.
-SETTINGS = {"name": "pairs", "required": True, "backend": "tcp", "seconds": 1.2, "ratio": 0.5, "payload_bytes": 65536}
+SETTINGS = {
+    "name": "pairs", "required": True, "backend": "tcp", "seconds": 1.2, "payload_bytes": 65536,
+    "ratio": 0.5,
+}  # fmt: skip
 
 
 class Network:
@@ -161,6 +165,7 @@ def _children_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _all_nodes_share_the_cores_of_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairing, "_ROUND_SLACK_S", 40.0)
+    monkeypatch.setattr(pairing, "PairPolicy", functools.partial(PairPolicy, flapping_ratio=0.02))
 
 
 def test_two_healthy_nodes_pass_and_the_results_bear_the_protocols_name() -> None:
@@ -295,3 +300,28 @@ def test_a_slow_node_is_left_out_of_an_allocation_unless_its_host_is_busy(load, 
     members = {node: VettedNode(node, lambda message: True, HOST) for node in names}
     document = asyncio.run(conductor.conclude(members, reports))
     assert (document["verdict"], document["exclude"]) == outcome
+
+
+class MeetingGpus:
+    """A node whose GPU exchanges data at a rate that is given."""
+
+    address = HOST
+
+    def __init__(self, name: str, model: str | None) -> None:
+        self.name, self.model = name, model
+
+    async def free_port(self) -> int:
+        return 1
+
+    async def check(self, entries: list[dict[str, Any]], *args: Any, **request: Any) -> list[dict[str, Any]]:
+        facts = {"peer": entries[0]["parameters"]["peer"], **({"model": self.model} if self.model else {})}
+        return [{"status": "pass", "value": 4e10, "evidence": "", "cause": None, "facts": facts}]
+
+
+@pytest.mark.parametrize("model", ["NVIDIA H100 80GB HBM3", None])
+def test_what_was_measured_between_gpus_says_between_which(model):
+    members: Any = {name: MeetingGpus(name, model) for name in ("n1", "n2")}
+    outcome = asyncio.run(run_pairs(members, {"seconds": 0.1}, {}, None, 30.0))
+    assert {name: result["facts"].get("model") for name, result in outcome.results.items()} == dict.fromkeys(
+        members, model
+    )

@@ -203,6 +203,7 @@ def submit_once(
     most_s: float,
     ask_first: bool,
     after: Optional[str] = None,
+    after_success: Optional[str] = None,
     waiting: Optional[Callable[[SlurmError], None]] = None,
 ) -> str:
     """Submit a batch script and return the job's id; a job with this comment that waits or runs is taken instead.
@@ -213,6 +214,7 @@ def submit_once(
         most_s: how long to go on while the controller is busy or down.
         ask_first: whether an earlier submission may have been accepted.
         after: a job that must have ended before this one starts, and that does not count as one of the script's own.
+        after_success: a job that must have succeeded before this one starts; else Slurm takes this one out of the queue.
         waiting: as for `patiently`.
 
     Raises:
@@ -221,6 +223,8 @@ def submit_once(
     """
     env = submission_environment(script.read_text())
     dependency = [f"--dependency=afterany:{after}"] if after else []
+    if after_success:
+        dependency = [f"--dependency=afterok:{after_success}", "--kill-on-invalid-dep=yes"]
     asking = ask_first
 
     def attempt() -> str:

@@ -42,6 +42,8 @@ _ANSWER = "scheduler.json"
 _BRINGS_BACK = "being brought back"  # by an agent, since a moment ago
 _BROUGHT_BACK = "brought back"
 _RUNS_ON = ("running", "unknown", _BRINGS_BACK)
+# Nothing else becomes of this start of the job.
+_OVER = ("ended", "cancelled", "time_limit", "requeued")
 
 
 class _AllocationFate(NamedTuple):
@@ -198,6 +200,7 @@ class SlurmRescue:
             _BRINGS_BACK: max(2.0 * fresh_s, 2.0 * _AGAIN_S),
             _BROUGHT_BACK: _BRINGS_BACK_S,
             "unknown": unanswered_s,
+            **dict.fromkeys(_OVER, _BRINGS_BACK_S),
         }
         if not 0.0 <= now - answer["at"] < lasts_s.get(fate, fresh_s):
             return None

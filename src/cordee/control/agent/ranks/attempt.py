@@ -172,7 +172,7 @@ class NodeAttempt:
         ended = self._enclosure.explain(with_lease(ended, self._no_lease), self._tails[rank])
         if ended.text:
             self._log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")
-        self._reporting.send()
+        self._reporting.rank_ended()
         self._forget(rank)
         self.status[rank] = ENDED
         words = ended.text or self._tails[rank].message(ended.signal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Callable
+from typing import Callable, Optional
 
 from cordee.control.agent.enclosure import Enclosure
 from cordee.control.agent.ranks.binding import bound
@@ -19,13 +19,27 @@ from cordee.runs.plan import RunPlan
 class RankEnvironment:
     """The environment that ranks, checks and shells of this node begin with.
 
-    Attributes:
-        base: before the set-up lines.
-        now: as these left it, if they ran.
+    Args:
+        make: returns it as it is before set-up lines: what the enclosure brings is known once that is up.
     """
 
-    def __init__(self, base: dict[str, str]) -> None:
-        self.base, self.now = base, dict(base)
+    def __init__(self, make: Callable[[], dict[str, str]]) -> None:
+        self._make = make
+        self._left: Optional[dict[str, str]] = None
+
+    @property
+    def base(self) -> dict[str, str]:
+        """Before the set-up lines."""
+        return self._make()
+
+    @property
+    def now(self) -> dict[str, str]:
+        """As these left it, if they ran."""
+        return dict(self._left) if self._left is not None else self._make()
+
+    @now.setter
+    def now(self, left: dict[str, str]) -> None:
+        self._left = left
 
 
 class RankCommands:
@@ -63,10 +77,10 @@ class RankCommands:
         """
         argv = self._enclosure.wrap_rank(rank_command(self._step, world))
         outside = base_environment(os.environ) if self._enclosure.encloses else None
-        ranks = []
+        ranks, now = [], self._environment.now
         for rank in world.local_ranks:
             channel = self._channels.create(world.attempt, rank)
-            env = rank_environment(self._environment.now, self._plan, world, rank, channel)
+            env = rank_environment(now, self._plan, world, rank, channel)
             ranks.append(RankCommand(rank, argv, self._offer(env, rank), self._enclosure.cwd, outside))
         placed = bound(ranks, self._step, world.attempt, self._slots)
         return [self._with_threads(rank, world) for rank in placed]

@@ -169,6 +169,7 @@ def _checkpoint_environment(policy: Checkpoints) -> dict[str, str]:
         env["CORDEE_CHECKPOINT_MILESTONES"] = str(policy.milestones)
     if policy.asynchronous:
         env.update(CORDEE_CHECKPOINT_ASYNCHRONOUS="1", CORDEE_CHECKPOINT_PACE=str(policy.pace))
+        env["CORDEE_CHECKPOINT_TIERS"] = ",".join(policy.tiers)
     return env
 
 

@@ -76,6 +76,7 @@ class Reporting:
         path, add = self._about.path, self._telemetry.add
         self.add = add
         gpus = companions.gpus
+        self._rank_ended = companions.rank_ended
         self._gpus = GpuSampling(watched, node, sampling, self._step, folder.node_zip, path, slots, add, gpus)
         self.offered = OfferedMetrics(watched, node, plan.metrics, folder.node_zip, path, add)
 
@@ -109,6 +110,11 @@ class Reporting:
         log = self._log
         counts = {"dropped_log_bytes": log.dropped_bytes, "queued_log_bytes": log.queued_bytes}
         self._telemetry.send(self._uplink.say, log.written, **counts)
+
+    def rank_ended(self) -> None:
+        """Send the last of what was measured and logged before it is told that a rank has ended."""
+        self._rank_ended(self._troubles.tell)
+        self.send()
 
     async def run(self, attempt: Callable[[], int]) -> None:
         """Sample and send, in step with the clock, for ever; `attempt` returns the number of the one that runs."""

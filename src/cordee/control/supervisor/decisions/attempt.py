@@ -20,6 +20,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     AttemptStopped,
     BeginAttempt,
     ContainerGone,
+    NodeSuspected,
     NoSuccessor,
     OrderEach,
     Ordered,
@@ -32,6 +33,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
 from cordee.control.world import encode_places
 from cordee.wire import messages
 
+_HELD = "a rank cannot be killed there: the kernel holds it"
 _HEAR_S = 0.1
 _AT_ONCE = 0.0
 
@@ -159,11 +161,12 @@ class Attempt:
         """Take an agent's word that a rank has ended; said twice it counts once."""
         if not self._roll.ends(news.rank):
             return []
-        failed, ours = news.code != 0, news.reason in ("stopped", LEASE_OVER)
+        failed, held = news.code != 0, news.reason == "stuck"
+        ours = held or news.reason in ("stopped", LEASE_OVER)
         if failed and not ours:
             self._blame.take(news, node)
         elif failed and self._stop is None:
-            self._lose(node, news.message or "its agent ended its ranks")
+            self._lose(node, news.message or (_HELD if held else "its agent ended its ranks"))
         if self._stop is None or self.all_ended:
             self._look_soon()
         return [
@@ -178,7 +181,8 @@ class Attempt:
                 reason=news.reason,
                 message=news.message if failed else None,
                 seconds=news.seconds,
-            )
+            ),
+            *([NodeSuspected(node, _HELD)] if held else []),
         ]
 
     def _agent_lost(self, event: AgentLost) -> list[AttemptCommand]:

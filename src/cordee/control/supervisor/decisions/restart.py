@@ -19,6 +19,8 @@ _SECONDARY = re.compile(
     r"nccl|store.*(failed|closed)|remote process exited|rendezvous",
     re.IGNORECASE,
 )
+# What `cordee.load` says of a file that it refuses: it would be refused again.
+_REFUSED = re.compile(r"(\w+\.)*RefusedFile: .+ is not loaded: ")
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -77,22 +79,24 @@ class RestartCounter:
     Args:
         retries: restarts allowed without a new complete checkpoint in between.
         backoff_s: the pause before the second restart in a row; it doubles from there to 60 s. The first is at once.
+        forget_s: an attempt that lasted so long has made progress, whatever it saved; None: only what it saved counts.
     """
 
-    def __init__(self, retries: int, backoff_s: float) -> None:
+    def __init__(self, retries: int, backoff_s: float, forget_s: Optional[float] = None) -> None:
         self._retries = retries
-        self._backoff_s = backoff_s
+        self._backoff_s, self._forget_s = backoff_s, forget_s
         self._failures = self._losses = 0
         self._last: Optional[tuple[Optional[int], str]] = None
 
-    def decide(self, failure: Failure, progressed: bool) -> Decision:
+    def decide(self, failure: Failure, progressed: bool, lasted_s: float = 0.0) -> Decision:
         """Return what to do now.
 
         Args:
             failure: why the attempt ended.
             progressed: whether the attempt left a new complete checkpoint.
+            lasted_s: how long it took.
         """
-        if progressed:
+        if progressed or (self._forget_s is not None and lasted_s >= self._forget_s):
             self._failures, self._losses, self._last = 0, 0, None
         if failure.kind == "node_lost":
             return self._after_loss(failure)
@@ -102,6 +106,8 @@ class RestartCounter:
         self._failures += 1
         if failure.reason == "end":
             return Decision(False, 0.0, self._failures, failure.kind, failure.sentence())
+        if _REFUSED.match(failure.message or ""):
+            return Decision(False, 0.0, self._failures, "refused_file", failure.sentence())
         fingerprint = self._fingerprint(failure)
         repeated = fingerprint is not None and fingerprint == self._last
         self._last = fingerprint

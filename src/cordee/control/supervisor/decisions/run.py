@@ -104,14 +104,14 @@ class RunLead:
         self._pool = NodePool(nodes.values(), step.request.nodes, step.request.min_nodes)
         self.early = EarlyEnd(step, chains)
         self.trial: Optional[Trial] = None
-        self._policy = RestartCounter(step.restart.retries, step.restart.backoff_s)
+        self._policy = RestartCounter(*step.restart)
         self._attempts, self._restarted, self._trials = attempts, attempts > 0, 0
         self._former: Optional[Attempt] = None
         self._over = self._busy = self._waited = self._fate_wanted = self._fate_known = False
         self._phase: Phase = self._idle
         self._keep_on = (self._idle, self._judge, self._train, self._understand)  # though the run is to end early
         self._due: Optional[float] = None
-        self._began = self._deadline = 0.0
+        self._began = self._deadline = self._tried = 0.0
         self._concluded: Optional[Concluded] = None
         self._refused: Optional[Union[Ended, SegmentOver]] = None
         self._rules: dict[type, Callable[[Any], list[RunCommand]]] = {
@@ -289,7 +289,7 @@ class RunLead:
         per_node, launch = self._step.request.ranks_per_node, self._step.tasks.launch
         silent_s = 2 * self._timeouts.heartbeat_s + _SILENT_S
         attempt = Attempt(self._attempts + 1, nodes, per_node, launch, self._epoch, silent_s)
-        self._trials += 1
+        self._trials, self._tried = self._trials + 1, now
         self._former = self.attempt
         named = f"ports-{self._trials}"
         self.trial = Trial(attempt, self._by_name, named, self._timeouts, self.early, self._step.stages)
@@ -340,7 +340,7 @@ class RunLead:
         return self._restart_or_end(result.outcome.failure, result.progressed, now)
 
     def _restart_or_end(self, failure: Failure, progressed: bool, now: float) -> list[RunCommand]:
-        decision = self._policy.decide(failure, progressed)
+        decision = self._policy.decide(failure, progressed, now - self._tried)
         count = decision.failures_without_progress
         commands: list[RunCommand] = []
         if decision.crash_loop:

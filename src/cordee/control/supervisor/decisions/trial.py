@@ -249,7 +249,7 @@ class Trial:
     def _end(self, event: TrainingEnded) -> list[RunCommand]:
         outcome, newest, number = self._outcome, event.newest, self.attempt.number
         assert outcome is not None
-        progressed = newest is not None and (self._newest is None or newest != self._newest)
+        progressed = newest is not None and newest.is_beyond(self._newest)
         self.result = TrialResult(outcome, progressed)
         written = journalled(
             "attempt_ended",

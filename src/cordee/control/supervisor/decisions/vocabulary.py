@@ -319,7 +319,7 @@ class Concluded(NamedTuple):
 
 
 class DataStaged(NamedTuple):
-    """The nodes of the next attempt have its data; else `refusal` says why they cannot, or `lost` which of them is gone."""
+    """The nodes of the next attempt have what its ranks need there; else `refusal` says why they cannot, or `lost` which of them is gone."""
 
     now: float
     refusal: Optional[str] = None
@@ -485,7 +485,7 @@ class Conclude(NamedTuple):
 
 
 class StageData(NamedTuple):
-    """Have the data sets of the plan brought to these nodes; answered by `DataStaged`."""
+    """Have these nodes made what ranks need there: data sets, services; answered by `DataStaged`."""
 
     nodes: list[str]
 
@@ -526,7 +526,7 @@ class Over(NamedTuple):
 NodeCommand = Union[
     Send, Close, Abort, Write, Complain, Take, Prepare, AgentLost, ContainerGone, ReplaceAgent, FindGone
 ]
-AttemptCommand = Union[Write, OrderEach, AttemptOver, AttemptStopped]
+AttemptCommand = Union[Write, OrderEach, NodeSuspected, AttemptOver, AttemptStopped]
 RunEvent = Union[
     AttemptEvent,
     Lead,

@@ -39,6 +39,7 @@ class Ticker:
         seen: the newest checkpoint that is in the journal.
         requested: called with each request that is found in the run's folder.
         second: called every second.
+        keep_s: for how long samples are kept; None: for ever.
 
     Attributes:
         notices, sealer: what is said of telemetry, and what seals it.
@@ -53,6 +54,7 @@ class Ticker:
         seen: Optional[str],
         requested: Callable[[dict[str, Any]], None],
         second: Callable[[], None],
+        keep_s: Optional[float] = None,
     ) -> None:
         folder, place, journal, lanes, checkpoints, ownership, agents, nodes, intake = parts
         self._folder, self._place, self._journal, self._lanes = folder, place, journal, lanes
@@ -60,7 +62,7 @@ class Ticker:
         self._agents, self._nodes, self._intake, self._troubles = agents, nodes, intake, troubles
         self._heartbeat_s, self._seen, self._requested, self._second = heartbeat_s, seen, requested, second
         self._news = NewsFeed(folder.root, journal, intake, lanes.looking)
-        self.sealer = remarks.Sealer(folder, journal, lanes.looking)
+        self.sealer = remarks.Sealer(folder, journal, lanes.looking, keep_s)
         self.notices = remarks.Notices(intake, journal)
         shared = is_shared(str(folder.root))
         self._progress = ProgressPace(_SHARED_PROGRESS_S if shared else 0.0)
@@ -100,6 +102,8 @@ class Ticker:
                 due["lease"] = now + self._heartbeat_s
                 do("renewing leases", self._renew_leases)
             do("storing telemetry", self._intake.tick)
+            # A pass of the loop each: with thousands of nodes telemetry and news take tens of milliseconds.
+            await asyncio.sleep(0)
             do("the sign of life", self._place.beat)
             if self._paces.due("requests", now):
                 self._requests.begin()

@@ -41,9 +41,10 @@ class OutputTail:
             key = (frame.file, frame.attempt, frame.rank, frame.stream)
             *whole, rest = (self._open.get(key, b"") + frame.data).split(b"\n")
             self._open[key] = rest[-_LONGEST_LINE:]
-            self.partial[frame.rank] = (
-                masked_output(self._open[key].decode("latin-1"), self._mask.known).encode("latin-1").strip()
-            )
-            timed += [(frame.time, frame.rank, self._mask.line(line[:_LONGEST_LINE], key)) for line in whole]
+            known = self._mask.known(frame.rank)
+            self.partial[frame.rank] = masked_output(self._open[key].decode("latin-1"), known).encode("latin-1").strip()
+            timed += [
+                (frame.time, frame.rank, self._mask.line(line[:_LONGEST_LINE], key, frame.rank)) for line in whole
+            ]
         timed.sort(key=lambda line: line[0])
         return [(rank, line) for _, rank, line in timed]

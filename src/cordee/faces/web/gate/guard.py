@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from cordee.core.errors import CordeeError
 from cordee.core.web.peers import Peers
+from cordee.faces.web.answers.error_page import error_page
 from cordee.faces.web.answers.errors import Forbidden, NotAllowed, status_of
 from cordee.faces.web.answers.tables import encode_json
 from cordee.faces.web.gate.access import COOKIE_S, Access, cookie_name, cookies
@@ -188,8 +189,9 @@ async def _refuse(scope: Scope, headers: _Headers, send: Send, error: CordeeErro
     if isinstance(error, NotAllowed):
         answer.append((b"www-authenticate", b"Bearer"))
     _log.info("refused %s: %s", scope["path"], error.text)
-    if isinstance(error, NotAllowed) and "text/html" in headers.first(b"accept"):
-        body, kind = sign_in_page(error), b"text/html; charset=utf-8"
+    if "text/html" in headers.first(b"accept"):
+        page = sign_in_page if isinstance(error, NotAllowed) else error_page
+        body, kind = page(error), b"text/html; charset=utf-8"
     else:
         body, kind = encode_json(error.document()), b"application/json"
     await _send(send, status_of(error), body, [*answer, (b"content-type", kind)])

@@ -96,9 +96,9 @@ def page(
 def _opened(path: Path, before: float | None) -> _File:
     try:
         size = os.path.getsize(path)
+        stop = size if before is None or size < _SEARCHED_BYTES else _offset_of(path, size, before)
     except OSError:
-        size = 0
-    stop = size if before is None or size < _SEARCHED_BYTES else _offset_of(path, size, before)
+        size = stop = 0
     return _File(path, stop, stop, stop == size)
 
 
@@ -149,7 +149,7 @@ def _within(line: OutputLine, before: float | None, after: float | None) -> bool
 
 def _document(line: OutputLine, unsure: bool, mask: OutputMask) -> dict[str, Any]:
     data = line.data.rstrip(b"\r").rpartition(b"\r")[2][: 4 * _LONGEST_TEXT]
-    text = mask.line(data, (line.node, line.rank, line.stream, line.attempt)).decode(errors="replace")
+    text = mask.line(data, (line.node, line.rank, line.stream, line.attempt), line.rank).decode(errors="replace")
     return {
         "time": line.time,
         "node": line.node,

@@ -82,7 +82,8 @@ class Stamps:
     def _look(self, numbers: tuple[int, ...] | None) -> None:
         folder = self._folder
         places = [folder.journal, folder.telemetry, folder.root / "recorders", folder.report]
-        asked = [_listed(folder.root / name) for name in page_folders()]
+        there = _names(folder.root)
+        asked = [_listed(folder.root / name) for name in page_folders() if name in there]
         listed = [_listed(place) for place in (*places, folder.logs)[: 5 if numbers is None else 4]]
         heard = [status for part in (listed[0], listed[1], *listed[4:]) for status in (part or {}).values()]
         self.heard_at = max((mtime_ns / 1e9 for _, mtime_ns in heard), default=None)
@@ -93,10 +94,18 @@ class Stamps:
         elif listed[4] is not None:
             self.log_bytes = sum(size for name, (size, _) in listed[4].items() if name.endswith(".log"))
         entries = sum(len(part) for part in (*listed, *asked) if part)
-        self._cost = _READ_COST + _LISTING_COST * (len(listed) + len(asked)) + entries
+        self._cost = _READ_COST + _LISTING_COST * (1 + len(listed) + len(asked)) + entries
         plain = [_status(folder.plan), _status(folder.telemetry / "sealed.zarr" / "zarr.json")]
         found = [None if part is None else tuple(sorted(part.items())) for part in (*listed, *asked)]
         self._stamp = (numbers, *plain, *found)
+
+
+def _names(place: Path) -> frozenset[str]:
+    """Return what is in a folder, empty where there is none."""
+    try:
+        return frozenset(os.listdir(place))
+    except OSError:
+        return frozenset()
 
 
 def _listed(place: Path) -> dict[str, tuple[int, int]] | None:

@@ -2,7 +2,7 @@
 
 import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useState } from "./vendor/htm-preact-3.1.1.js";
 import { get } from "./api.js";
-import { addPages, at, matched } from "./routes.js";
+import { ROUTES, addPages, at, matched } from "./routes.js";
 import { KEYS, listen } from "./keys.js";
 import { RunFrame } from "./frame.js";
 import { timeKeys } from "./range.js";
@@ -77,6 +77,7 @@ function Header({ place, theme, nextTheme, help }) {
   const links = [
     ["runs", "Runs"],
     ["fleet", "Fleet"],
+    ...ROUTES.filter(([pattern, , , tab]) => tab && !pattern.includes("/")).map(([pattern, , title]) => [pattern, title]),
     ["catalogue", "Catalogue"],
   ];
   const here = place?.path.split("/")[0];

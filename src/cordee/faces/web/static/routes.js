@@ -2,7 +2,8 @@
 
 /**
  * `[pattern, file, title, tab, folder]`: a part of the pattern that begins with ":" is handed to the page by that name; pages
- * below `run/:run` stand in the frame of the run, with a tab where `tab` is true and, where a `folder` is named, the run has it.
+ * below `run/:run` stand in the frame of the run, with a tab where `tab` is true and, where a `folder` is named, the run has it;
+ * with `tab`, pages of one word that are of no run are among the links at the top.
  * A page's file exports one component as default, which gets `{params, query, setQuery, run, doc, range, setRange}` (the last
  * four below a run only).
  */

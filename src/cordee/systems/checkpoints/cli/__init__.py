@@ -14,6 +14,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "verify": ("cordee.systems.checkpoints.cli.verify", "Compare every file of checkpoints with its check sum."),
     "export": ("cordee.systems.checkpoints.cli.export", "Write the weights of a checkpoint as safetensors."),
+    "publish": (
+        "cordee.systems.checkpoints.cli.publish",
+        "Publish weights or files for others: read-only, with licence and check sums.",
+    ),
     "prune": ("cordee.systems.checkpoints.cli.prune", "Remove all checkpoints but the newest, and milestones."),
 }
 
@@ -27,4 +31,5 @@ def command() -> None:
       cordee checkpoint list last
       cordee checkpoint verify checkpoints
       cordee checkpoint export last --to weights
+      cordee checkpoint publish last --to /store/models/char-gpt --licence Apache-2.0
     """

@@ -132,7 +132,16 @@ def read_manifest(path: Path) -> dict[str, Any]:
         ValueError: it is damaged, or written by a newer Cordée.
     """
     with open(os.path.join(path, MANIFEST), "rb", opener=regular) as file:
-        manifest = _parsed(file.read(_LARGEST_MANIFEST_BYTES), MANIFEST)
+        return parsed_manifest(file.read(_LARGEST_MANIFEST_BYTES))
+
+
+def parsed_manifest(text: bytes) -> dict[str, Any]:
+    """Return what a manifest holds.
+
+    Raises:
+        ValueError: it is damaged, or written by a newer Cordée.
+    """
+    manifest = _parsed(text, MANIFEST)
     files = manifest.get("files")
     if not isinstance(files, dict) or any(os.path.basename(name) != name for name in files):
         raise ValueError(f"{MANIFEST} is damaged")

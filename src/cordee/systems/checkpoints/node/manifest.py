@@ -9,7 +9,7 @@ import time
 from typing import NamedTuple
 
 from cordee.systems.checkpoints.node.folder import MANIFEST, SCHEMA
-from cordee.systems.checkpoints.node.sums import crc32_of
+from cordee.systems.checkpoints.node.sums import WORDS, crc32_of
 from cordee.systems.checkpoints.node.training_folder import CheckpointPlace
 
 
@@ -39,7 +39,10 @@ def complete(partial: str, what: Completion, sums: dict[str, int], place: Checkp
         durable: whether the files are already.
     """
     files = {}
-    for file_name in sorted(os.listdir(partial)):
+    words = [name for name in os.listdir(partial) if name.startswith(WORDS)]
+    for file_name in sorted(
+        {*os.listdir(partial)} - {*words, MANIFEST}
+    ):  # a writer that was killed may have got this far
         path = os.path.join(partial, file_name)
         files[file_name] = os.stat(path).st_size
         if file_name not in sums:
@@ -60,6 +63,8 @@ def complete(partial: str, what: Completion, sums: dict[str, int], place: Checkp
         json.dump(manifest, file)
         file.flush()
         os.fsync(file.fileno())
+    for word in words:
+        os.unlink(os.path.join(partial, word))
     make_durable(partial)
     target = place.renamed(partial, what.name)
     make_durable(os.path.dirname(target))

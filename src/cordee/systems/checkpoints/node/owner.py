@@ -27,6 +27,8 @@ from cordee.systems.checkpoints.node.folder import (
     newest_complete,
     run_of,
 )
+from cordee.systems.checkpoints.node.tiers.node_saves import NodeSaves
+from cordee.systems.checkpoints.node.tiers.object_saves import address_of
 
 SCHEMA = "cordee.checkpoint-owner/1"
 _LARGEST_FILE_BYTES = 4 << 20
@@ -91,6 +93,8 @@ class RunCheckpoints(CheckpointFinder):
 
     def __init__(self, policy: Checkpoints, run: str, control: Path, orphan_s: float, kill_s: float) -> None:
         self._path, self._pattern, self._ignore = policy.path, policy.pattern, policy.ignore
+        self._on_nodes = NodeSaves(str(control)) if policy.asynchronous else None
+        self._stored = self._on_nodes is not None and bool(address_of(policy.tiers, run))
         self._own_folder = policy.own_folder
         self._begin = policy.begin.checkpoints if policy.begin is not None else {}
         self.must_begin = policy.begin is not None
@@ -107,8 +111,26 @@ class RunCheckpoints(CheckpointFinder):
         self._stretches = [list(stretch) for mine in before if mine is not None for stretch in mine.stretches]
 
     def newest(self, problems: Optional[list[str]] = None) -> Optional[Checkpoint]:
-        """Return this run's newest complete checkpoint, None when there is none; all its files are looked at, once."""
-        return self._newest(problems, thorough=True)
+        """Return this run's newest complete checkpoint, None when there is none; all its files are looked at, once.
+
+        No rank of the run trains meanwhile: their writers are waited for, and what lies on nodes and is newer is brought to
+        shared storage; before an attempt also what lies in the object store, and what that lacks goes on its way.
+        """
+        there = self._on_nodes.settled() if self._on_nodes is not None else []
+        newest = self._newest(problems, thorough=True)
+        if self._on_nodes is None:
+            return newest
+        step = newest.step if newest is not None and newest.step is not None else -1
+        came, failures = self._on_nodes.bring(there, step)
+        if problems is not None and self._stored and not came:  # nodes are there
+            came, more = self._on_nodes.fetch(self._path, self._run, step)
+            failures += more
+        if problems is not None:
+            problems.extend(failures)
+        newest = self._newest(problems, thorough=True) if came else newest
+        if problems is not None and self._stored and newest is not None:
+            self._on_nodes.catch_up(newest.path)
+        return newest
 
     def glance(self) -> Optional[Checkpoint]:
         """Return this run's newest checkpoint whose files are all there: for looks that are repeated."""

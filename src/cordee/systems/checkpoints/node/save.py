@@ -18,6 +18,7 @@ from cordee.runs.checkpoint import Checkpoint
 from cordee.systems.checkpoints.node import dcp_reader, random_state, save_facts
 from cordee.systems.checkpoints.node.background import BackgroundSaves, SaveInFlight
 from cordee.systems.checkpoints.node.folder import read_manifest
+from cordee.systems.checkpoints.node.layout import expected_bytes
 from cordee.systems.checkpoints.node.manifest import Completion, complete
 from cordee.systems.checkpoints.node.ranks import agreed, attempt, gathered, world
 from cordee.systems.checkpoints.node.sums import verify, written_sums
@@ -120,7 +121,9 @@ class Checkpointer:
         self._told: set[str] = set()
         self._background = None
         if pace is not None and hasattr(os, "memfd_create"):
-            self._background = BackgroundSaves(pace, save_facts.tell_beside)
+            self._background = BackgroundSaves(
+                folder, pace, save_facts.tell_beside, self._remark, lambda: expected_bytes(model, optimizer)
+            )
 
     def newest(self) -> Optional[Checkpoint]:
         """Return the checkpoint that `restore` would load, None when there is none."""
@@ -189,14 +192,19 @@ class Checkpointer:
         beside = self._landed() == "" and self._background is not None
         rank, _ = world()
         name = f"step-{step:09d}"
-        partial = str(agreed(self._place.hidden(name)))
+        # One save at a time goes to shared storage; one that comes meanwhile stays on the nodes.
+        drains = not beside or self._background is None or self._background.draining is None
+        stores = beside and drains and self._background is not None and self._background.storing is None
+        partial, drains, stores = agreed((self._place.fresh(name), drains, stores))
         problem = ""
-        if rank == 0:
+        if rank == 0 and drains:
             problem = attempt(lambda: self._place.begin(partial))
         self._raise_together(problem, name, partial)
         interval_s, self._saved_at = self._interval_s(began), began
-        write = self._write_beside if beside else self._write
-        target = write(step, name, partial, began, interval_s)
+        if beside:
+            target = self._write_beside(step, name, partial, began, interval_s, (drains, stores))
+        else:
+            target = self._write(step, name, partial, began)
         self._place.saved.add(target)
         self._saved_at = time.monotonic()
         return target
@@ -208,10 +216,12 @@ class Checkpointer:
             CheckpointError: it could not be completed; the older ones are untouched.
         """
         problem = self._landed()
+        if not problem and self._background is not None:
+            problem = next(filter(None, gathered(self._background.settle())), "")
         if problem:
             raise CheckpointError(problem, given=self._folder, next="make room, and save again")
 
-    def _write(self, step: int, name: str, partial: str, began: float, _: Optional[float]) -> str:
+    def _write(self, step: int, name: str, partial: str, began: float) -> str:
         """Write a checkpoint while the training waits."""
         import torch.distributed.checkpoint as dcp
 
@@ -234,18 +244,20 @@ class Checkpointer:
         save_facts.tell(step, time.monotonic() - began, save_facts.written_bytes(target, rank))
         return target
 
-    def _write_beside(self, step: int, name: str, partial: str, began: float, interval_s: Optional[float]) -> str:
+    def _write_beside(
+        self, step: int, name: str, partial: str, began: float, interval_s: Optional[float], goes_on: tuple[bool, bool]
+    ) -> str:
         """Copy the state and have it written while the training goes on; returns the path that it will have."""
-        import torch.distributed.checkpoint as dcp
-
         background = self._background
         assert background is not None
         rank, _size = world()
+        state: list[dict[str, Any]] = []
+        self._raise_together(attempt(lambda: state.append(self._state())), name, partial)
         with _no_remark():
-            problem = attempt(lambda: dcp.save(self._state(), storage_writer=background.storage(partial)))
+            problem = attempt(lambda: background.snapshot(state[0], partial))
         problem = problem or attempt(lambda: background.keep(f"rank-{rank}.pt", self._save_rank))
         self._raise_together(problem, name, partial)
-        flight = SaveInFlight(step, began, time.monotonic() - began)
+        flight = SaveInFlight(step, began, time.monotonic() - began, *goes_on)
         what = self._completion(step, name)
         problem = attempt(lambda: background.hand_over(flight, partial, interval_s, rank, what, self._place))
         if any(gathered(problem)):
@@ -270,6 +282,8 @@ class Checkpointer:
         target = ""
         if problems:
             self._background.give_up()
+        elif self._background.tiered:
+            target = os.path.join(self._folder, f"step-{flight.step:09d}")
         elif world()[0] == 0:
             target, problem = self._background.finish()
             problems = [problem] if problem else []
@@ -285,6 +299,12 @@ class Checkpointer:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
             save_facts.tell_finding("checkpoint-failed", text, "make room; the next save is waited for")
         return text
+
+    def _remark(self, rule: str, text: str) -> None:
+        """Have the run record once what is not as it should be."""
+        if rule not in self._told:
+            self._told.add(rule)
+            save_facts.tell_finding(rule, text, "see [checkpoint] tiers; make room on nodes and on shared storage")
 
     def _completion(self, step: int, name: str) -> Completion:
         import torch

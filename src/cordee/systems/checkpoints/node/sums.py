@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
+from typing import Iterable, Union
 
 from cordee.machine.foreign_files import regular
 from cordee.systems.checkpoints.node.folder import read_manifest
@@ -25,6 +26,28 @@ def crc32_of(path: str) -> int:
     with open(path, "rb", opener=regular) as file:
         while block := file.read(_BLOCK_BYTES):
             value = zlib.crc32(block, value)
+    return value
+
+
+def file_with_sum(path: str, pieces: Iterable[Union[bytes, bytearray, memoryview]], durable: bool = False) -> int:
+    """Write a file, over one that is there, and return its CRC-32.
+
+    Args:
+        pieces: what it consists of.
+        durable: whether it must be on the disk when this returns.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    value = 0
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
+        for piece in pieces:
+            value = zlib.crc32(piece, value)
+            file.write(piece)
+        file.truncate()
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     return value
 
 

@@ -30,18 +30,27 @@ class CheckpointPlace:
         self._folder = folder
         self._run = os.environ.get("CORDEE_RUN_ID") or None
         self._attempt = os.environ.get("CORDEE_ATTEMPT") or "0"
+        self._epoch = _number("CORDEE_EPOCH")
         self._token = secrets.token_hex(4)
         self.saved: set[str] = set()
         self.goes_on = False
 
     def handed_over(self) -> dict[str, Any]:
         """Return what `taken_over` needs to know, as JSON can hold it."""
-        return {"folder": self._folder, "token": self._token, "saved": sorted(self.saved), "goes_on": self.goes_on}
+        maker = {"run": self._run, "attempt": self._attempt, "epoch": self._epoch}
+        return {
+            **maker,
+            "folder": self._folder,
+            "token": self._token,
+            "saved": sorted(self.saved),
+            "goes_on": self.goes_on,
+        }
 
     @classmethod
     def taken_over(cls, told: Mapping[str, Any]) -> CheckpointPlace:
-        """Return the place as another process of this rank sees it."""
+        """Return the place as another process sees it, in place of this rank."""
         place = cls(told["folder"])
+        place._run, place._attempt, place._epoch = told["run"], told["attempt"], told["epoch"]
         place._token, place.saved, place.goes_on = told["token"], set(told["saved"]), told["goes_on"]
         return place
 
@@ -49,11 +58,19 @@ class CheckpointPlace:
         """Return what a manifest says of who saved: run, epoch, attempt; None where that is not known."""
         if self._run is None:
             return {"run": None, "epoch": None, "attempt": None}
-        return {"run": self._run, "epoch": _number("CORDEE_EPOCH"), "attempt": _number("CORDEE_ATTEMPT")}
+        return {
+            "run": self._run,
+            "epoch": self._epoch,
+            "attempt": int(self._attempt) if self._attempt.isdigit() else None,
+        }
 
     def hidden(self, name: str) -> str:
         """Return where a checkpoint lies before it has its name, and after it has lost it."""
         return os.path.join(self._folder, f".{name}.tmp-{self._who()}")
+
+    def fresh(self, name: str) -> str:
+        """Return where a new save lies before it has its name: nothing else is ever called so."""
+        return f"{self.hidden(name)}-{secrets.token_hex(4)}"
 
     def _who(self) -> str:
         """Return who writes, as in the names of hidden folders: this attempt of the run, else this process."""
@@ -122,8 +139,8 @@ class CheckpointPlace:
         mine = sorted(
             (found for found in _whole(self._folder) if self._is_mine(found.path)), key=lambda found: found.mtime_ns
         )
-        stays = firsts(mine, milestones)
-        for found in mine[:-keep]:
+        stays = staying(mine, keep, milestones)
+        for found in mine:
             if found.path in stays:
                 continue
             hidden = self.hidden(found.name)
@@ -168,14 +185,19 @@ class CheckpointPlace:
         return beside[paths.index(chosen) :: -1] if chosen in paths else []
 
 
-def firsts(found: list[Checkpoint], milestones: int) -> set[str]:
-    """Return the paths of the first checkpoint in every so many steps, but for those before the first milestone."""
+def staying(found: list[Checkpoint], keep: int, milestones: int) -> set[str]:
+    """Return the paths of those that stay: the last `keep`, and the first in every so many steps from the first milestone on.
+
+    Args:
+        found: checkpoints in the order in which they were saved.
+        milestones: 0: none stays for that.
+    """
     by_number: dict[int, Checkpoint] = {}
     for one in found:
         number = (one.step or 0) // milestones if milestones > 0 else 0
         if number and (number not in by_number or (one.step or 0) < (by_number[number].step or 0)):
             by_number[number] = one
-    return {one.path for one in by_number.values()}
+    return {one.path for one in [*found[-keep:], *by_number.values()]}
 
 
 def discard(path: str) -> None:

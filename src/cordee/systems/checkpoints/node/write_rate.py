@@ -11,10 +11,11 @@ from typing import Optional, Union
 AUTO, OFF = "auto", "off"
 Pace = Union[str, float]
 
-_LEAST_PER_S = float(64 << 20)
+LEAST_PER_S = float(64 << 20)
 _ASKED_SHARE, _LATEST_SHARE = 0.5, 0.8
 _SLOWER, _SIGMAS = 1.05, 3.0
 _RECENT, _FEWEST = 16, 3
+_LATE = 1.25
 _LOOK_S = 0.5
 _FASTER_BY, _SLOWER_BY = 1.15, 0.7
 
@@ -35,7 +36,7 @@ class WriteRate:
         self._adapts = pace == AUTO
         if isinstance(pace, str):
             needed = total / (_ASKED_SHARE * interval_s) if interval_s else 0.0
-            self._most = float("inf") if pace == OFF else max(_LEAST_PER_S, needed)
+            self._most = float("inf") if pace == OFF else max(LEAST_PER_S, needed)
         else:
             self._most = float(pace)
         self.per_s = self._most
@@ -60,10 +61,14 @@ class WriteRate:
         else:
             self.per_s = max(min(self.per_s * _FASTER_BY, self._most), min(self._least(written, now), self._most))
 
+    def is_late(self, written: int, now: float) -> bool:
+        """Return whether what is left must go by a quarter faster than all of it had to, or will not be durable in time."""
+        return self._latest_s is not None and self._least(written, now) > _LATE * self._total / self._latest_s
+
     def _least(self, written: int, now: float) -> float:
         """Return the rate at which the rest is durable in time."""
         if self._latest_s is None:
-            return _LEAST_PER_S / 8
+            return LEAST_PER_S / 8
         left_s = self._latest_s - (now - self._began)
         return (self._total - written) / left_s if left_s > 0 else self._most
 

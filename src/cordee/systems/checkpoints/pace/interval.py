@@ -25,6 +25,8 @@ CACHE, SCHEMA = ".failures.json", "cordee.failures/1"
 _LEAST_ATTEMPT_S = 60.0
 _LEAST_FAILURES = 3
 _TOO_FAR = 2.0
+# Of the time of a training: what its saves may cost before another way is worth a word.
+_MUCH_LOST = 0.05
 _NO_FAILURE = ("finished", "cancelled", "segment", "superseded", "stopped")
 
 
@@ -62,6 +64,17 @@ def _seen(folder: RunFolder) -> dict[str, Any]:
     ended = [one for one in state.attempts if one.get("ended_at", 0) - one["started_at"] >= _LEAST_ATTEMPT_S]
     failures = sum(one["outcome"] not in _NO_FAILURE for one in ended)
     return {"failures": failures, "node_s": nodes * sum(one["ended_at"] - one["started_at"] for one in ended)}
+
+
+def beside_advice(view: StorageView) -> Finding | None:
+    """Return that the next run should save beside the training, where this one lost much to waiting for its saves; else None."""
+    lost_s = sum(dent.lost_s or 0.0 for dent in view.dents if dent.visible)
+    if view.training_s <= 0 or lost_s < _MUCH_LOST * view.training_s:
+        return None
+    share = min(1.0, lost_s / view.training_s)
+    text = f"the training waited {format_duration(lost_s)} for its saves, {100 * share:.2g} % of its time"
+    what = 'asynchronous = true in [checkpoint], or tiers = ["memory", "shared"], before the next run'
+    return Finding(text, "info", "checkpoint-waits", given=f"{len(view.saves)} saves", next=what)
 
 
 def interval_advice(view: StorageView, rate: FailureRate, nodes: int) -> Finding | None:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 _WIDE = Across(1120, 100, 14)
 # The first of these that was measured is drawn below the throughput.
-_WRITES = ("storage_write_bytes_per_second", "io_write_bytes_per_second", "job_disk_write_bytes_per_second")
-_TITLES = {
+_WRITES = {
     "storage_write_bytes_per_second": "Written to shared file systems, all nodes",
     "io_write_bytes_per_second": "Written by all ranks",
     "job_disk_write_bytes_per_second": "Written to local disks by the job",
@@ -72,4 +71,4 @@ def storage_document(view: StorageView) -> dict[str, Any]:
 def _writes(view: StorageView) -> list[tuple[str, np.ndarray, np.ndarray, str]]:
     rates = {rate.name: rate for rate in view.rates}
     name = next((name for name in _WRITES if name in rates), None)
-    return [] if name is None else [(_TITLES[name], rates[name].times, rates[name].values, "rate")]
+    return [] if name is None else [(_WRITES[name], rates[name].times, rates[name].values, "rate")]

@@ -26,7 +26,7 @@ from cordee.systems.data.node.read.limits import file_system, write_limits
 from cordee.systems.data.node.read.location import located
 from cordee.systems.data.node.read.order.permutation import shuffled
 from cordee.systems.data.node.shards.index import INDEX_NAME, open_index
-from cordee.systems.data.node.stores import is_remote
+from cordee.wire.stores import is_remote
 
 SCHEMA = "cordee.data-bench/1"
 _MOST_BYTES = 4 << 30

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from cordee.systems.data.node.stores import Stored, open_store
+from cordee.wire.stores import Stored, open_store
 
 THREADS = 8
 _RANGE_BYTES = 8 << 20

@@ -86,7 +86,7 @@ def _is_token_set(path: str) -> bool:
         return find_token_set(path) is not None
     from cordee.systems.data.node.read.tokens.store import find_remote_set
     from cordee.systems.data.node.shards.index import INDEX_NAME
-    from cordee.systems.data.node.stores import open_store
+    from cordee.wire.stores import open_store
 
     if not path.endswith((".bin", ".idx")) and open_store(path.removesuffix(f"/{INDEX_NAME}")).look(INDEX_NAME):
         return False

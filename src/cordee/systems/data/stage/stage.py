@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +12,15 @@ from typing import Any, Literal
 
 from cordee.core.errors import DataError
 from cordee.job.profile import ClusterProfile
+from cordee.machine.node_tiers import tiers
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.node.stage import copy
 from cordee.systems.data.node.stage.blocks import BlockFolder
 from cordee.systems.data.node.stage.claims import StagedSets, bytes_below
 from cordee.systems.data.node.stage.fan_out import FanOut
 from cordee.systems.data.node.stage.source import source_of
-from cordee.systems.data.node.stage.tier import decide, tiers
-from cordee.systems.data.node.stores import is_remote
+from cordee.systems.data.node.stage.tier import decide
+from cordee.wire.stores import is_remote
 
 To = Literal["auto", "memory", "node"]
 
@@ -50,11 +50,6 @@ class Staged:
         return dict(vars(self))
 
 
-def node_tiers(profile: ClusterProfile) -> tuple[str, ...]:
-    """Return the paths of a profile's storage that each node has for itself on a disk."""
-    return tuple(tier.path for tier in profile.storage.values() if tier.kind == "node")
-
-
 def stage(
     address: str,
     profile: ClusterProfile,
@@ -81,7 +76,7 @@ def stage(
     began = time.monotonic()
     source = source_of(address, unpack=unpacked)
     key = source.key(prepare)
-    there = tiers(node_tiers(profile))
+    there = tiers(profile.node_places)
     for tier in there:
         here = copy.found(source, key, tier, claim) if to in ("auto", tier.kind) else None
         if here is not None:
@@ -117,8 +112,4 @@ def _finish(target: Path, prepare: str, address: str) -> None:
             raise DataError(
                 f"it is damaged: {damaged[0].reason}", given=address, next="`cordee data verify` says where"
             )
-    if prepare:
-        ended = subprocess.run(shlex.split(prepare), cwd=target if target.is_dir() else target.parent, check=False)
-        if ended.returncode:
-            text = f"the command that prepares it ended with code {ended.returncode}"
-            raise DataError(text, given=prepare, next="correct the command")
+    copy.prepare(shlex.split(prepare), target)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cordee.core.units import format_size
-from cordee.systems.data.node.stage.tier import MEMORY_BYTES, MEMORY_SHARE
+from cordee.machine.node_tiers import MEMORY_SHARE
+from cordee.systems.data.node.stage.tier import MEMORY_BYTES
 from cordee.systems.data.survey.forecast import packed_bytes, shards_of
 from cordee.systems.data.survey.model import Survey
 from cordee.systems.data.survey.places import ReadingNode, StoragePlace

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.stores import open_store
 from cordee.systems.data.survey.formats import formats
 from cordee.systems.data.survey.model import SizeBin, Survey
 from cordee.systems.data.survey.totals import Totals
 from cordee.systems.data.survey.worker import MARKERS, MOST_NAMED, MOST_SAMPLES, MOST_SUFFIXES, OTHER, Part, suffix_of
+from cordee.wire.stores import open_store
 
 _TELL_EVERY = 10_000
 

@@ -12,7 +12,6 @@ from typing import Any
 from cordee.core.errors import DataError, UsageError
 from cordee.core.findings import Finding
 from cordee.job.profile import ClusterProfile
-from cordee.systems.data.node.stores import is_remote
 from cordee.systems.data.survey.advice import ReadingAdvice, advise
 from cordee.systems.data.survey.chunks import hdf5_chunks, zarr_chunks
 from cordee.systems.data.survey.findings import findings_of
@@ -26,6 +25,7 @@ from cordee.systems.data.survey.quota import Quota, quotas
 from cordee.systems.data.survey.scan import Scan, file_system
 from cordee.systems.data.survey.totals import SurveyState, Totals
 from cordee.systems.data.survey.worker import Part
+from cordee.wire.stores import is_remote
 
 
 @dataclass(frozen=True)

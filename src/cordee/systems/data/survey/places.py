@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from cordee.job.profile import ClusterProfile, StorageTier
 from cordee.machine.limited import answers_within
-from cordee.machine.mounts import Mount, mount_of, read_mounts
-from cordee.systems.data.node.stage.kinds import kind_of_file_system
+from cordee.machine.mounts import Mount, kind_of_file_system, mount_of, read_mounts
 from cordee.systems.data.survey.speed import measure
 
 Kind = Literal["memory", "node", "shared"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import Any, Mapping, Optional
 
@@ -24,6 +25,7 @@ _MOST_TOLD = 500  # destinations, those with the most bytes
 _MOST_FAILURES = 10
 _OFTEN_S, _MOST_COST = 0.1, 0.01  # a look each 0.1 s, or as seldom as it takes to stay below 1 % of a core
 _REST_S = 0.3
+_LAST_S = 0.05  # ranks that end together are counted once, and the agent waits no longer
 
 
 class EgressWatch(Companion):
@@ -51,6 +53,12 @@ class EgressWatch(Companion):
         if self._part is not None and now >= self._due and self._failures < _MOST_FAILURES:
             self._due = now + self._part["every_s"] - _REST_S
             self._looking.begin()
+
+    def rank_ended(self) -> None:
+        if self._host is not None and self._node_egress is not None:
+            news = self._node_egress.last_news()
+            if news:
+                self._host.add(encode_facts(self.node, GROUP, unix_s(), news, {}))
 
     async def close(self) -> None:
         if self._node_egress is not None:
@@ -110,6 +118,8 @@ class NodeEgress:
         self._before: dict[str, tuple[int, int]] = {}
         self._at: Optional[float] = None
         self._told: dict[str, dict[str, Any]] = {}
+        self._held = threading.Lock()  # while it is counted, or told of
+        self._last_at = 0.0
 
     def begin(self) -> None:
         """Take what is there before ranks are."""
@@ -131,8 +141,27 @@ class NodeEgress:
         self._at = now
         traffic: Mapping[str, DestinationTraffic] = counts.by_address
         self._ask(traffic, now)
-        news = self._news(traffic)
-        return EgressLook(unix_s(), counts.method.name, self._rates(traffic, elapsed_s), news)
+        with self._held:
+            return EgressLook(unix_s(), counts.method.name, self._rates(traffic, elapsed_s), self._news(traffic))
+
+    def last_news(self) -> dict[str, dict[str, Any]]:
+        """Count once more, from the loop: return what is new since the last look; nothing where that cannot be had at once."""
+        if self._counts is None or monotonic() - self._last_at < _LAST_S or not self._held.acquire(timeout=_LAST_S):
+            return {}
+        try:
+            self._counts.look()
+            self._last_at = monotonic()
+            return self._news(self._counts.by_address, asked=False)
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+        ):  # as in `_count`, which goes another way next time
+            return {}
+        finally:
+            self._held.release()
 
     def _count(self) -> Any:
         """Count until the next look is near, and return the counts: short connections are seen by those who look often, as long as that costs little."""
@@ -141,13 +170,14 @@ class NodeEgress:
             began_s = time.thread_time()
             if self._counts is None:
                 self._counts = counts_of(self._counters, self._owner, self._alone)
-            try:
-                self._counts.look()
-            except (OSError, ValueError, TypeError, KeyError, AttributeError):
-                before, self._counts = self._counts, counts_of(None, self._owner, self._alone)
-                before.close()
-                self._counts.by_address.update(before.by_address)  # what the site's command told until it ended
-                self._counts.look()
+            with self._held:
+                try:
+                    self._counts.look()
+                except (OSError, ValueError, TypeError, KeyError, AttributeError):
+                    before, self._counts = self._counts, counts_of(None, self._owner, self._alone)
+                    before.close()
+                    self._counts.by_address.update(before.by_address)  # what the site's command told until it ended
+                    self._counts.look()
             pause_s = max(_OFTEN_S, (time.thread_time() - began_s) / _MOST_COST)
             if monotonic() + pause_s > until:
                 return self._counts
@@ -180,12 +210,15 @@ class NodeEgress:
             rates.append(connections)
         return rates
 
-    def _news(self, traffic: Mapping[str, DestinationTraffic]) -> dict[str, dict[str, Any]]:
+    def _news(self, traffic: Mapping[str, DestinationTraffic], asked: bool = True) -> dict[str, dict[str, Any]]:
+        """Return what is new; where nobody has `asked` for the addresses of listed hosts, nothing of those that may be one."""
         about = {NODE_DEVICE: node_facts(self._counts)}
         most = sorted(traffic, key=lambda address: -traffic[address].sent - traffic[address].received)
         more = DestinationTraffic()
         for place, address in enumerate(most):
             one, known = traffic[address], self._classes.of(address)
+            if known.kind == REST and not asked and self._classes.names_hosts and address not in self._told:
+                continue
             if place < _MOST_TOLD:
                 about[address] = told_of(one, known.kind, known.name)
             elif known.kind == REST:

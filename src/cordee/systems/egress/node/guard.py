@@ -8,7 +8,8 @@ works with nftables and control groups of version 2, so no process of a job can 
     cordee-egress read JOB                print what was counted, as JSON
     cordee-egress serve FOLDER            write what is counted into FOLDER/JOB.json each second, until SIGTERM
     cordee-egress uncount JOB             end it; in the epilog
-    cordee-egress revoke JOB CGROUP       let nothing of a job out any more; --keep NETWORK is spared
+    cordee-egress revoke JOB [CGROUP]     let nothing of a job out any more; --keep NETWORK is spared; without CGROUP
+                                          Slurm's own processes tell which it is, else all of the job's user is cut off
     cordee-egress revoke node             let nothing of the whole node out any more
     cordee-egress restore JOB             take it back; or: restore node
     cordee-egress list                    what is counted and what is revoked
@@ -192,14 +193,77 @@ def serve(folder: str) -> None:
         time.sleep(_SECOND_S)
 
 
-def revoke(job: str, cgroup: str, keep: list) -> None:
-    """Let no packet of a job out of the node, from now on, also of connections that are there; doing so again changes nothing."""
-    _revoke(f"r_{job}", matched(cgroup), ("revoked",), keep)
+def revoke(job: str, cgroup: str | None, keep: list) -> str:
+    """Let no packet of a job out of the node, from now on, also of connections that are there; doing so again changes nothing.
+
+    Returns:
+        what was cut off, in words.
+
+    Raises:
+        GuardError: there is no such group or job, or it is root's.
+    """
+    if cgroup is not None:
+        _revoke(f"r_{job}", [matched(cgroup)], ("revoked",), keep)
+        return f"revoked {job}"
+    groups, users = slurm_job(job)
+    if groups:
+        _revoke(f"r_{job}", [matched(group) for group in sorted(groups)], ("revoked",), keep)
+        return f"revoked {job}: {', '.join(sorted(groups))}"
+    _revoke(f"r_{job}", [f"meta skuid {user}" for user in sorted(users)], ("revoked",), keep)
+    named = ", ".join(map(str, sorted(users)))
+    return (
+        f"revoked {job}: all that user {named} does on this node, as no control group of version 2 holds the job alone"
+    )
+
+
+def slurm_job(job: str, proc: str = "/proc") -> tuple:
+    """Return a job's control groups of version 2, and the users of its processes, by what Slurm's own processes have started.
+
+    Raises:
+        GuardError: nothing of that job runs here, or it is root's and in no group of its own.
+    """
+    parents: dict = {}
+    owners: dict = {}
+    steps = set()
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        try:
+            with open(f"{proc}/{pid}/cmdline", "rb") as file:
+                words = file.read(128)
+            with open(f"{proc}/{pid}/status") as file:
+                status = dict(line.split(":", 1) for line in file if ":" in line)
+        except (OSError, ValueError):
+            continue  # it has ended
+        parents[pid], owners[pid] = status["PPid"].strip(), int(status["Uid"].split()[0])
+        if owners[pid] == 0 and re.match(rf"slurmstepd: \[{job}[.\]]".encode(), words):
+            steps.add(pid)
+    below: set = set()
+    found = set(steps)
+    while found:
+        below |= found
+        found = {pid for pid, parent in parents.items() if parent in found} - below
+    if not steps:
+        raise GuardError(f"no process of Slurm's job {job} runs here")
+    groups = {_group_of_job(f"{proc}/{pid}/cgroup", job) for pid in below} - {""}
+    users = {owners[pid] for pid in below} - {0}
+    if not groups and not users:
+        raise GuardError(f"job {job} is root's, and in no control group of its own: name one")
+    return groups, users
+
+
+def _group_of_job(path: str, job: str) -> str:
+    """Return the group of version 2 that holds a job as a whole, by /proc/PID/cgroup; empty: there is none."""
+    try:
+        with open(path) as file:
+            paths = [line[3:].strip() for line in file if line.startswith("0::")]
+    except OSError:
+        return ""
+    found = re.match(rf".*/job_{job}(?=/|$)", paths[0]) if paths else None
+    return found.group() if found else ""
 
 
 def revoke_node(keep: list) -> None:
     """Let no packet out of the node, of nobody."""
-    _revoke(f"r_{_NODE}", "", ("revoked", "revoked_forward"), keep)
+    _revoke(f"r_{_NODE}", [""], ("revoked", "revoked_forward"), keep)
 
 
 def restore(name: str) -> None:
@@ -214,12 +278,13 @@ def restore(name: str) -> None:
     nft("\n".join(lines))
 
 
-def _revoke(mark: str, expression: str, chains: tuple, keep: list) -> None:
+def _revoke(mark: str, expressions: list, chains: tuple, keep: list) -> None:
     lines = [base(), *_without_rules(chains, mark)]
     for chain in chains:
         spared = [*_SPARED, *(_kept(network) for network in keep)]
-        for words in (*spared, "counter drop"):
-            lines.append(f'add rule inet {TABLE} {chain} {expression} {words} comment "{mark}"')
+        for expression in expressions:
+            for words in (*spared, "counter drop"):
+                lines.append(f'add rule inet {TABLE} {chain} {expression} {words} comment "{mark}"')
     nft("\n".join(lines))
 
 
@@ -292,14 +357,14 @@ def main(words: list) -> int:
     if job is not None and not _JOB.match(job):
         parser.error(f"not the number of a job: {job!r}")
     try:
-        _do(given, parser)
+        _do(given)
     except (GuardError, OSError) as error:
         print(f"cordee-egress: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _do(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+def _do(given: argparse.Namespace) -> None:
     if given.verb == "count":
         count(given.job, given.cgroup)
     elif given.verb == "uncount":
@@ -316,11 +381,8 @@ def _do(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     elif given.job == _NODE:
         revoke_node(given.keep)
         print("revoked the node")
-    elif given.cgroup is None:
-        parser.error("name the job's control group")
     else:
-        revoke(given.job, given.cgroup, given.keep)
-        print(f"revoked {given.job}")
+        print(revoke(given.job, given.cgroup, given.keep))
 
 
 if __name__ == "__main__":

@@ -66,13 +66,17 @@ class EgressJudge(RunWatcher):
             return
         if self._changed:
             self._changed = False
-            self._judge(self._part)
+            self._judge(self._part, self._part["action"] == "stop")
             if self._account is not None and now >= self._account_due:
                 self._account_due = now + _ACCOUNT_EVERY_S
                 self._keep_account()
 
     def close(self) -> None:
-        if self._part is not None and self._account is not None and self._sent:
+        if self._part is None:
+            return
+        if self._changed:  # what ranks sent in their last second
+            self._judge(self._part, stop=False)
+        if self._account is not None and self._sent:
             self._keep_account()
 
     async def finish(self) -> None:
@@ -93,7 +97,7 @@ class EgressJudge(RunWatcher):
             self._sent[node, address] = _Sent(str(kind), str(one.get("name", name) or ""), *moved)
             self._changed = True
 
-    def _judge(self, part: Mapping[str, Any]) -> None:
+    def _judge(self, part: Mapping[str, Any], stop: bool) -> None:
         rest: dict[str, int] = {}
         nodes: dict[str, int] = {}
         for (node, address), one in self._sent.items():
@@ -107,7 +111,7 @@ class EgressJudge(RunWatcher):
         if total >= max(1, self._told_at) * _TOLD_AGAIN or not self._told_at:
             self._told_at = total
             self.run.journal.append("finding", finding=finding.document())
-        if part["action"] == "stop":
+        if stop:
             self._stop(finding, max(nodes, key=lambda node: nodes[node]))
 
     def _finding(

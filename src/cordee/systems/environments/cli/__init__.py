@@ -18,6 +18,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "check": ("cordee.systems.environments.cli.check", "Name every capability, path or image that is missing here."),
     "run": ("cordee.systems.environments.cli.run", "Run one command in an environment, and return its exit code."),
+    "unused": (
+        "cordee.systems.environments.cli.unused",
+        "Run a command, and say which packages of the image it opened no file of.",
+    ),
+    "connect": (
+        "cordee.systems.environments.cli.connect",
+        "Show how to connect to a run by ssh and editors, and make tunnels.",
+    ),
+    "new": ("cordee.systems.environments.cli.new", "Write an EDF of the catalogue, with a vetting protocol beside it."),
+    "doctor": (
+        "cordee.systems.environments.cli.doctor",
+        "Try an environment on this machine: start, GPUs, a collective.",
+    ),
     "images": ("cordee.systems.environments.cli.images", "List the images of the store, and verify them."),
     "pull": (
         "cordee.systems.environments.cli.pull",
@@ -39,7 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-@click.group(cls=LazyGroup, table=COMMANDS)
+@click.group(cls=LazyGroup, table=COMMANDS, group="env")
 def command() -> None:
     """Container environments: resolve an EDF, explain it, check it, run commands in it, keep its images.
 

@@ -1,4 +1,4 @@
-"""What other systems say of an image that a command has just made: they are asked by their door `arrivals`."""
+"""What is said of an image that a command has just made, and the exit code of that."""
 
 from __future__ import annotations
 
@@ -9,19 +9,6 @@ import click
 
 from cordee.core.draw.clean import clean
 from cordee.core.errors import EXIT_BAD, EXIT_DONE
-from cordee.core.parts import load
-from cordee.core.registry import built_in
-
-
-def arrival_findings(path: str, cluster: str) -> list[dict[str, Any]]:
-    """Return what is to be said of an image.
-
-    Args:
-        path: of the image.
-        cluster: whose profile says what is refused.
-    """
-    asked = [load(system.arrivals) for system in built_in() if system.arrivals]
-    return [finding.document() for ask in asked for finding in ask(path, cluster)]
 
 
 def show_findings(findings: Iterable[dict[str, Any]]) -> None:

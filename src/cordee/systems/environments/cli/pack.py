@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cordee.core.errors import EXIT_BAD
+from cordee.core.registry import said_of_image
 from cordee.core.terminal.output import print_json
 from cordee.job.terminal.options import cluster_name, json_option
-from cordee.systems.environments.cli.arrivals import arrival_code, arrival_findings, show_findings
+from cordee.systems.environments.cli.arrivals import arrival_code, show_findings
 
 if TYPE_CHECKING:
     from cordee.systems.environments.venv_image.packing import PackedVenv
@@ -60,7 +61,7 @@ def command(
     )
     if not no_verify:
         packed = verified(packed)
-    findings = arrival_findings(str(packed.file), cluster_name(None))
+    findings = [finding.document() for finding in said_of_image(str(packed.file), cluster_name(None))]
     if as_json:
         print_json({**_document(packed, compression), "findings": findings})
     else:

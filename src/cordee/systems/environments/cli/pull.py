@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cordee.core.errors import UsageError
+from cordee.core.registry import said_of_image
 from cordee.core.terminal.output import print_json
 from cordee.job.terminal.options import cluster_name, json_option
-from cordee.systems.environments.cli.arrivals import arrival_code, arrival_findings, show_findings
+from cordee.systems.environments.cli.arrivals import arrival_code, show_findings
 from cordee.systems.environments.cli.store import open_store, say, store_options
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def command(images: tuple[str, ...], store: str | None, cluster: str | None, as_
     kept = open_store(store, cluster)
     pulled = [_pull(kept, _image_of(image, cluster)) for image in images]
     for each in pulled:
-        each["findings"] = arrival_findings(each.pop("looked_at"), cluster_name(cluster)) if each["fetched"] else []
+        said = said_of_image(each.pop("looked_at"), cluster_name(cluster)) if each["fetched"] else []
+        each["findings"] = [finding.document() for finding in said]
     if as_json:
         print_json({"schema": PULL_SCHEMA, "store": str(kept.folder), "pulled": pulled})
     else:

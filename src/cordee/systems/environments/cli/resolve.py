@@ -22,7 +22,6 @@ def command(file: str, cluster: str | None, lenient: bool, as_json: bool) -> Non
       cordee env resolve env.toml
       cordee env resolve pytorch --json
     """
-    from cordee.systems.environments.edf.render import edf_text
     from cordee.systems.environments.prepare import resolve_here
     from cordee.systems.environments.start import site_words
 
@@ -32,4 +31,4 @@ def command(file: str, cluster: str | None, lenient: bool, as_json: bool) -> Non
     if as_json:
         print_json({**resolved.environment.document(), "additions": dict(resolved.additions)})
     else:
-        click.echo(edf_text(resolved.environment, resolved.additions), nl=False)
+        click.echo(resolved.text(), nl=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 START_SCHEMA = "cordee.env.run/1"
 
 
-class _InFront(click.Command):
+class InFront(click.Command):
     """Stands in front of other people's command lines: its own options end at the command, with or without `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -40,7 +40,7 @@ class _InFront(click.Command):
         return [*([file] if isinstance(file, str) else []), *(more if isinstance(more, (list, tuple)) else [])]
 
 
-@click.command("run", cls=_InFront, context_settings={"allow_interspersed_args": False})
+@click.command("run", cls=InFront, context_settings={"allow_interspersed_args": False})
 @edf_arguments
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED)
 @click.option(

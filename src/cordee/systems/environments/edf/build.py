@@ -30,6 +30,11 @@ class EdfExpansion:
         self.given: dict[Keys, list[GivenValue]] = {}
         self.image_unknown = False
 
+    @property
+    def wrong(self) -> bool:
+        """Whether an error is among the findings."""
+        return any(finding.severity == "error" for finding in self.findings)
+
     def environment(self, name: str, config_of: ConfigOf | None) -> Environment:
         """Return the environment; what could not be understood is left out of it and in the findings."""
         image = self._image()

@@ -1,15 +1,18 @@
-"""Variables in the texts of an EDF: `${VAR}`, `${VAR:-default}`, and `$$` for a dollar sign."""
+"""Variables in the texts of an EDF: `${VAR}`, the forms of a shell such as `${VAR:-default}`, and `$$` for a dollar sign."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from cordee.core.words import did_you_mean
 
-FORMS = "${NAME}, ${NAME:-default}, and $$ for a dollar sign"
+FORMS = "${NAME}, ${NAME:-default} and the like (:= :? :+ % %% # ##), and $$ for a dollar sign"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# `:` in front of the first four: an empty variable is as one that is not defined.
+_OPERATOR = re.compile(r":?[-=?+]|%%?|##?")
 _SPECIAL = re.compile(r"[$}]")
 _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 _BARE = re.compile(r"(?<!\$)(?:\$\$)*\$([A-Za-z_][A-Za-z0-9_]*)")
@@ -80,12 +83,31 @@ def _reference(text: str, at: int, variables: Mapping[str, str], used: bool) -> 
         if used and name not in variables:
             raise _undefined(name, variables)
         return variables.get(name, ""), at_end + 1
-    if not text.startswith(":-", at_end):
+    operator = _OPERATOR.match(text, at_end)
+    if operator is None:
         closed = "}" in text[at_end:]
         raise _malformed(_shown(text, at), "is of no known form" if closed else "is not closed")
-    value = variables.get(name, "")
-    default, end = _read(text, at_end + 2, variables, inside=True, used=used and not value)
-    return value or default, end
+    kind, value = operator.group()[-1], variables.get(name)
+    there = bool(value) if operator.group().startswith(":") else value is not None
+    needed = {"-": not there, "=": not there, "?": not there, "+": there}.get(kind, True)
+    word, end = _read(text, operator.end(), variables, inside=True, used=used and needed)
+    if kind in "-=":
+        return (value or "") if there else word, end
+    if kind == "+":
+        return word if there else "", end
+    if used and not there and (kind == "?" or value is None):
+        raise _undefined(name, variables, word if kind == "?" else "")
+    return _without(value or "", word, operator.group()) if kind in "%#" else value or "", end
+
+
+def _without(value: str, pattern: str, operator: str) -> str:
+    """Return a value without what a pattern of the shell matches at its end (%) or front (#): the most of it (%%, ##), or the least."""
+    at_end, most = operator[0] == "%", len(operator) == 2
+    cuts = range(len(value) + 1) if at_end == most else range(len(value), -1, -1)
+    for cut in cuts:
+        if fnmatchcase(value[cut:] if at_end else value[:cut], pattern):
+            return value[:cut] if at_end else value[cut:]
+    return value
 
 
 def _shown(text: str, at: int) -> str:
@@ -99,8 +121,12 @@ def _malformed(given: str, complaint: str) -> ExpansionError:
     )
 
 
-def _undefined(name: str, variables: Mapping[str, str]) -> ExpansionError:
+def _undefined(name: str, variables: Mapping[str, str], words: str = "") -> ExpansionError:
     hint = did_you_mean(name, variables, f"export {name}, or write ${{{name}:-}} where it may be missing", 0.8)
     return ExpansionError(
-        f"uses the variable {name}, which is not defined", "undefined-variable", f"${{{name}}}", None, hint
+        f"uses the variable {name}, which is not defined{f': {words}' if words else ''}",
+        "undefined-variable",
+        f"${{{name}}}",
+        None,
+        hint,
     )

@@ -13,9 +13,10 @@ from cordee.core.errors import UsageError
 from cordee.core.words import did_you_mean
 from cordee.machine.image_config import ImageConfig
 from cordee.systems.environments.edf.expand import names_in
-from cordee.systems.environments.edf.origins import DEFAULT, EDF, HOST, IMAGE, EdfOrigin, chain
+from cordee.systems.environments.edf.origins import DEFAULT, EDF, HOST, IMAGE, VIEW, EdfOrigin, chain
 from cordee.systems.environments.edf.resolve import Resolved
 from cordee.systems.environments.node.document import ContainerMount
+from cordee.systems.environments.node.patches import patched
 
 SCHEMA = "cordee.environment-explain/1"
 _INSIDE = ("env", "workdir")
@@ -99,12 +100,20 @@ def _values(resolved: Resolved, config: ImageConfig, host: Mapping[str, str]) ->
     for key, entries in (("mounts", environment.mounts), ("devices", environment.devices)):
         for index, entry in enumerate(entries):
             yield explained((key, index), entry)
-    for name in dict.fromkeys([*environment.env, *config.env]):
+    inside_now = patched({**host, **config.env}, environment.patches)
+    for name in dict.fromkeys([*environment.env, *(patch[1] for patch in environment.patches), *config.env]):
         of_host = EdfOrigin(HOST, host[name]) if name in host else None
         below = EdfOrigin(IMAGE, config.env[name], instead=of_host) if name in config.env else of_host
-        yield explained(("env", name), environment.env.get(name, config.env.get(name)), below)
+        for view in resolved.views:
+            for operation, changed, text in view.patches:
+                if changed == name:
+                    below = EdfOrigin(VIEW, f"{operation} {text}".rstrip(), view.label, instead=below)
+        yield explained(("env", name), environment.env.get(name, inside_now.get(name, "")), below)
     for name, value in environment.annotations.items():
         yield explained(("annotations", name), value)
+    for keys, given in resolved.given.items():
+        if keys[:2] in (("startup", "commands"), ("stack", "overlay"), ("stack", "modules"), ("stack", "views")):
+            yield explained(keys, given[0].value)
     for key, argv in (("entrypoint", config.entrypoint), ("command", config.command)):
         if argv:
             yield Explained(f"image.{key}", list(argv), EdfOrigin(IMAGE, list(argv)))
@@ -156,6 +165,8 @@ def _plain(value: Any) -> str:
 
 def _where(origin: EdfOrigin) -> str:
     names = {IMAGE: "the image", HOST: "the host", DEFAULT: "the default"}
+    if origin.kind == VIEW:
+        return f"the view {origin.file}: {_plain(origin.value)}"
     place = f"{origin.file}:{origin.line}" if origin.kind == EDF else names[origin.kind]
     return f"{place}: {_plain(origin.value)}"
 

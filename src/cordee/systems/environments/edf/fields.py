@@ -16,8 +16,9 @@ SCALARS = ("image", "workdir", "entrypoint", "writable")
 DEFAULTS: dict[str, Any] = {"image": "", "workdir": None, "entrypoint": False, "writable": True}
 LISTS = ("mounts", "devices")
 TABLES = ("env", "annotations")
-# Tables of Cordée's own, kept as they are.
+# Tables of Cordée's own, and those of them of which an environment keeps what they say and not the text.
 ADDITIONS = ("build", "startup", "stack")
+MERGED = ("startup", "stack")
 KEYS = ("base_environment", *SCALARS, *LISTS, *TABLES, *ADDITIONS)
 
 

@@ -44,9 +44,9 @@ def parse_mount(text: str, cwd: Path, variables: Mapping[str, str], lenient: boo
         MountError: it is of no known form.
         ExpansionError: one of its variables cannot be filled in.
     """
-    parts = [expand(part, variables) for part in _split(text)]
+    parts = [expand(part, variables) for part in split_parts(text)]
     if len(parts) == 1 and "\\" not in text:
-        parts = _split(parts[0])
+        parts = split_parts(parts[0])
     if parts == [""]:
         return None
     if len(parts) > 3:
@@ -102,7 +102,7 @@ def _flags(text: str, given: str, lenient: bool) -> tuple[str, ...]:
     return flags
 
 
-def _split(text: str) -> list[str]:
+def split_parts(text: str) -> list[str]:
     r"""Return the parts between colons; those within `${...}` separate nothing, `\:` is a colon and `\\` a backslash."""
     if "\\" not in text and "${" not in text:
         return text.split(":")

@@ -8,7 +8,7 @@ from typing import Any
 
 from cordee.systems.environments.edf.fields import GivenValue
 
-EDF, IMAGE, HOST, DEFAULT = "edf", "image", "host", "default"
+EDF, VIEW, IMAGE, HOST, DEFAULT = "edf", "view", "image", "host", "default"
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class EdfOrigin:
     """Where one value came from.
 
     Attributes:
-        kind: `edf`, `image`, `host` or `default`.
+        kind: `edf`, `view`, `image`, `host` or `default`.
         value: what it is there; of a file's value as it stands there, before expansion.
-        file, line: of the EDF (line counts from 1); None for the other kinds.
+        file, line: of the EDF (line counts from 1), or the view and None; None for the other kinds.
         instead: what would hold if this were taken away; None: nothing would.
     """
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cordee.core.documents.faults import document_error
 from cordee.core.documents.toml_lines import Keys
+from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
 from cordee.systems.environments.edf.build import ConfigOf, EdfExpansion
-from cordee.systems.environments.edf.fields import DEFAULTS, GivenValue
+from cordee.systems.environments.edf.fields import DEFAULTS, MERGED, GivenValue, fault
 from cordee.systems.environments.edf.inherit import EdfReader
 from cordee.systems.environments.edf.merge import merge
 from cordee.systems.environments.edf.origins import DEFAULT, EdfOrigin, chain
+from cordee.systems.environments.edf.render import edf_text
 from cordee.systems.environments.edf.search import find_edf, no_such_edf, search_folders
+from cordee.systems.environments.edf.stack import StackTables
 from cordee.systems.environments.node.document import Environment
+
+if TYPE_CHECKING:
+    from cordee.systems.environments.edf.views import LaidView
+    from cordee.systems.environments.images.store.image_store import ImageStore
+
+_NAMED = 'image = "NAME", which is kept in your store, or image = "./FILE.sqsh"'
 
 
 @dataclass(frozen=True)
@@ -27,10 +36,11 @@ class Resolved:
     Attributes:
         environment: the canonical document, without `root` and `config`.
         files: every EDF that was read, the one that was asked for last.
-        additions: the tables `[build]`, `[startup]` and `[stack]` as they are.
+        additions: the tables `[build]` as it is, and `[startup]` and `[stack]` as one file would say what all of them do.
         unknown: keys that a lenient reading kept.
         findings: what is worth a warning.
         given: for every path of keys of the environment, what files say of it, the one that holds first.
+        views: of `[stack]`, in their order; what they add is in the environment.
     """
 
     environment: Environment
@@ -39,24 +49,33 @@ class Resolved:
     unknown: Mapping[str, Any]
     findings: tuple[Finding, ...]
     given: Mapping[Keys, list[GivenValue]]
+    views: tuple[LaidView, ...] = ()
 
-    def refusals(self) -> list[Finding]:
-        """Return an error for each table that asks for something which Cordée does not do yet: without it, what runs would
-        be another environment than the one described."""
-        return [
-            Finding(
-                f"[{name}] asks for what Cordée does not do yet, so the environment cannot be used",
-                "error",
-                "table-not-supported",
-                file=str(given.edf.path),
-                line=given.edf.line((name,)),
-                given=f"[{name}]",
-                next=f"take [{name}] out, and do by hand what it asks for",
-            )
-            for name in self.additions
-            if self.additions[name]
-            for given in self.given[name,][:1]
-        ]
+    def text(self) -> str:
+        """Return the text of an EDF that resolves to this environment, wherever it is resolved."""
+        mounts = self.environment.mounts[: len(self.environment.mounts) - len(self.views)]
+        return edf_text(replace(self.environment, mounts=mounts), self.additions)
+
+    def located(
+        self, store: ImageStore, *, pull: bool = False, say: Callable[[str], None] = lambda text: None
+    ) -> Environment:
+        """Return the environment with its root, as `locate` does; an image that has a recipe is built and not fetched.
+
+        Raises:
+            ImageError, StoreError: the image is not there, or the store cannot be used.
+        """
+        from cordee.systems.environments.images.locate import locate
+
+        try:
+            return locate(self.environment, store, pull=pull and not self.additions.get("build"), say=say)
+        except CordeeError as error:
+            raise self.unbuilt(error) from None
+
+    def unbuilt(self, error: CordeeError) -> CordeeError:
+        """Return the error of an image that is not here, with what to do where a recipe can make it."""
+        if self.additions.get("build"):
+            error.next = f"cordee env build {self.files[-1]}"
+        return error
 
     @cached_property
     def origins(self) -> dict[Keys, EdfOrigin]:
@@ -105,10 +124,42 @@ def resolve(
     merged = merge(lineage)
     made = EdfExpansion(merged, cwd, variables, lenient, reader.findings)
     environment = made.environment(path.stem, config_of)
-    if any(finding.severity == "error" for finding in made.findings):
+    stack = StackTables(merged.additions, cwd, variables)
+    made.findings += stack.findings
+    if "build" in merged.additions and not environment.image and not made.wrong:
+        text = "makes an image that the environment does not name: commands would see the host's own root"
+        details = {"allowed": _NAMED, "next": 'add image = "NAME" before the first table'}
+        made.findings.append(fault(merged.additions["build"][0].edf, ("build",), text, "no-image-name", **details))
+    views = _laid(stack, made)
+    environment = replace(
+        environment,
+        mounts=(*environment.mounts, *(view.mount for view in views)),
+        patches=tuple(patch for view in views for patch in view.patches),
+        **stack.settings(),
+    )
+    if made.wrong:
         raise document_error([finding for finding in made.findings if finding.severity == "error"])
     files = tuple(edf.path for edf in lineage.weakest_first)
-    additions = {name: told[0].value for name, told in merged.additions.items()}
-    given: dict[Keys, list[GivenValue]] = {**made.given}
+    additions = {name: told[0].value for name, told in merged.additions.items() if name not in MERGED}
+    given: dict[Keys, list[GivenValue]] = {**made.given, **stack.given}
     given.update({(name,): told for name, told in merged.additions.items()})
-    return Resolved(environment, files, additions, merged.unknown, tuple(made.findings), given)
+    first = len(environment.mounts) - len(views)
+    given.update({("mounts", first + at): [told] for at, (_, told) in enumerate(stack.views)})
+    tables = {**additions, **stack.tables()}
+    return Resolved(environment, files, tables, merged.unknown, tuple(made.findings), given, tuple(views))
+
+
+def _laid(stack: StackTables, made: EdfExpansion) -> list[LaidView]:
+    """Return the views of an EDF; what is wrong with one is among the findings."""
+    found: list[LaidView] = []
+    if stack.views:
+        # Deferred: it looks into squashfs files, and stands in front of every command.
+        from cordee.systems.environments.edf.views import ViewError, lay
+
+        for asked, given in stack.views:
+            try:
+                found.append(lay(asked))
+            except ViewError as error:
+                details: dict[str, Any] = {"given": error.given, "allowed": error.allowed, "next": error.next}
+                made.findings.append(fault(given.edf, given.keys, error.text, "bad-view", **details))
+    return found

@@ -44,7 +44,7 @@ def enroot_config(root: ContainerRoot, host: Mapping[str, str] = os.environ) -> 
         root: a folder, or a squashfs file, of which only these files are read.
         host: variables of the host, to which `${NAME}` in `/etc/environment` refers.
     """
-    read = _reader(root)
+    read = reader_of(root)
     script = read(RC) if read else None
     if read is None or script is None or not _FOLDER.search(script):
         return None
@@ -66,7 +66,7 @@ def image_warnings(environment: Environment) -> list[Finding]:
     root = environment.root
     if root is None or root.kind == "host" or environment.config.digest is not None:
         return []
-    if _reader(root) is None:
+    if reader_of(root) is None:
         text = "whether the image sets variables, a workdir and an entrypoint could not be looked at"
         hint = "install unsquashfs (squashfs-tools)"
         return [Finding(text, "warn", "image-unknown", given=root.path, next=hint)]
@@ -78,7 +78,7 @@ def image_warnings(environment: Environment) -> list[Finding]:
 
 
 def _not_followed(root: ContainerRoot, writable: bool) -> list[str]:
-    read = _reader(root)
+    read = reader_of(root)
     script = read(RC) if read else None
     if read is None or script is None or not _FOLDER.search(script):
         return []
@@ -145,7 +145,7 @@ def _lines(text: str) -> list[str]:
     return [line for line in stripped if line and not line.startswith("#")]
 
 
-def _reader(root: ContainerRoot) -> _Read | None:
+def reader_of(root: ContainerRoot) -> _Read | None:
     """Return what reads files of a root; None: nothing on this machine can."""
     if root.kind == "folder":
         return _reader_of_folder(Path(root.path))

@@ -11,7 +11,7 @@ of the files that are left in it. What could gain privilege or leave the image i
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -92,7 +92,7 @@ def merge(image: OciImage, path: Path, say: Callable[[str], None] = lambda text:
     entries = 0
     for index in range(len(image.layers)):
         say(f"reading layer {index + 1} of {len(image.layers)}")
-        entries += _apply(image, index, tree, found, MAX_ENTRIES - entries)
+        entries += apply_layer(image, index, tree, found, MAX_ENTRIES - entries)
     with squashfs_from_tar(path, root_mode=tree.root.mode) as out:
         wanted = _write_names(tree, out, found)
         found.hidden -= sum(len(each) for each in wanted)
@@ -120,7 +120,12 @@ def _members(stream: LayerStream) -> Iterator[tuple[int, TarEntry, TarReader]]:
         raise stream.fault(f"is no tar archive, or a damaged one: {fault}") from None
 
 
-def _apply(image: OciImage, index: int, tree: LayerTree, found: MergedLayers, most: int) -> int:
+def apply_layer(image: OciImage, index: int, tree: LayerTree, found: MergedLayers, most: int) -> int:
+    """Put the entries of a layer into the tree of those below it, and return how many there are.
+
+    Raises:
+        ImageError: the layer is damaged, has more than `most` entries, or cannot be part of an image.
+    """
     stream = image.open_layer(index)
     count = 0
     try:
@@ -216,25 +221,36 @@ def _write_names(tree: LayerTree, out: BinaryIO, found: MergedLayers) -> list[di
 
 
 def _write_files(image: OciImage, index: int, wanted: dict[int, _Wanted], out: BinaryIO) -> None:
+    def write(number: int, member: TarEntry, reader: TarReader) -> None:
+        first, *others = wanted[number].names
+        out.write(_header(first, tarfile.REGTYPE, wanted[number].node, size=member.size_bytes))
+        reader.copy(member, out)
+        out.write(bytes(-member.size_bytes % tarfile.BLOCKSIZE))
+        for name in others:
+            out.write(_header(name, tarfile.LNKTYPE, wanted[number].node, link=first))
+
+    take_files(image, index, wanted, write)
+
+
+def take_files(
+    image: OciImage, index: int, wanted: Collection[int], take: Callable[[int, TarEntry, TarReader], None]
+) -> None:
+    """Have the data of those entries of a layer taken that are wanted.
+
+    Raises:
+        ImageError: the layer is a damaged archive.
+    """
     stream = image.open_layer(index)
+    left = len(wanted)
     try:
-        left = len(wanted)
-        for number, member, reader in _members(stream):
-            file = wanted.get(number)
-            if file is None:
-                continue
-            first, *others = file.names
-            out.write(_header(first, tarfile.REGTYPE, file.node, size=member.size_bytes))
-            try:
-                reader.copy(member, out)
-            except TarFault as fault:
-                raise stream.fault(f"is a damaged archive: {fault}") from None
-            out.write(bytes(-member.size_bytes % tarfile.BLOCKSIZE))
-            for name in others:
-                out.write(_header(name, tarfile.LNKTYPE, file.node, link=first))
-            left -= 1
-            if not left:
-                break
+        for number, member, reader in _members(stream) if left else ():
+            if number in wanted:
+                take(number, member, reader)
+                left -= 1
+                if not left:
+                    break
+    except TarFault as fault:
+        raise stream.fault(f"is a damaged archive: {fault}") from None
     finally:
         stream.close()
 

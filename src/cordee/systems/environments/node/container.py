@@ -15,18 +15,24 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 from cordee.control.agent.enclosure import AgentSurroundings, Enclosure, EnclosureDown
 from cordee.control.agent.output import LastOutput
+from cordee.core.backends import backend_on_node
 from cordee.core.clock import monotonic
 from cordee.core.errors import CordeeError
 from cordee.machine.processes import tree as processes
-from cordee.machine.tasks.task import STDOUT, Task, TaskExit
+from cordee.machine.processes.module_command import module_argv
+from cordee.machine.tasks.task import STDERR, STDOUT, Task, TaskExit
 from cordee.systems.environments.node.document import Environment, environment_of
 from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import CONTAINER_SCHEMA, Engine, enter_argv
+from cordee.systems.environments.node.hooks import is_on
 from cordee.systems.environments.node.mounts import with_own_mounts
+from cordee.systems.environments.node.ready import ready_here
+from cordee.systems.environments.node.ssh_access import SERVER, package_folder, ssh_request
+from cordee.systems.environments.node.startup import NodeStartup
 from cordee.wire.messages import Container as OpenContainer
 from cordee.wire.messages import ContainerDone, ContainerLost
 
-_TASK = "container"
+_TASK, _SSH = "container", "ssh"
 _CLOSE_S = 5.0
 _POLL_S = 0.01
 _MOST_ENDS = 3
@@ -56,7 +62,7 @@ class NodeContainer(Enclosure):
         assert planned is not None
         self.engine_name = planned.engine
         self.environment = environment_of(planned.document)
-        self._own = around.own
+        self._own, self._node = around.own, around.node
         self._wants_python = plan.step.tasks.argv[0] == "python"
         begin = checkpoint.begin.checkpoints if checkpoint.begin is not None else {}
         self._checkpoints = list(dict.fromkeys([checkpoint.path, *map(os.path.dirname, begin)]))
@@ -69,6 +75,7 @@ class NodeContainer(Enclosure):
         self._ends: list[float] = []
         self._left: set[int] = set()
         self._asked_for = ""
+        self._startup = NodeStartup(self.environment, self._own[min(1, len(self._own) - 1)])
 
     @property
     def workdir(self) -> str:
@@ -82,7 +89,7 @@ class NodeContainer(Enclosure):
 
     def variables(self, host: Mapping[str, str]) -> dict[str, str]:
         """Return the whole environment of a command: what the EDF sets goes before the image, the image before the host."""
-        return self.environment.variables(host)
+        return self.environment.variables(host, self._startup.left)
 
     def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
         """Return the command line that runs `argv` in the container.
@@ -119,6 +126,7 @@ class NodeContainer(Enclosure):
         """End the container in an orderly way; what does not end in time is left to the agent's last sweep."""
         if self._opening is not None:
             self._opening.cancel()
+        self._tasks.stop(_SSH, _CLOSE_S)
         self._enter = None
         if self._ended is not None:
             self._tasks.close_stdin(_TASK)
@@ -146,6 +154,7 @@ class NodeContainer(Enclosure):
                 status, text = "unknown", f"{type(error).__name__}: {error}"
             if status != "pass":
                 await self._drop()
+            text = text or self._startup.told
         self.lost = ""
         self._send(ContainerDone(self._asked_for, status, text, round(monotonic() - began, 3)))
 
@@ -154,7 +163,9 @@ class NodeContainer(Enclosure):
         if len(self._ends) >= _MOST_ENDS:
             raise CordeeError(f"the container ended by itself {len(self._ends)} times within an hour: {self.lost}")
         engine = find_engine(self.engine_name)
-        complete = with_own_mounts(environment, [*self._own, self._plan.job_folder, *self._checkpoints])
+        self._startup.forget()
+        here = ready_here(environment, {**os.environ, "CORDEE_NODE": self._node}, self._warn)
+        complete = with_own_mounts(here, [*self._own, self._plan.job_folder, *self._checkpoints])
         argv = await asyncio.get_running_loop().run_in_executor(None, _prepared, engine, complete)
         self._enter = await self._hold(argv, deadline_s)
         strays = processes.strays(os.getpid(), f"{self._tasks.owner}/", processes.all_processes())
@@ -162,6 +173,8 @@ class NodeContainer(Enclosure):
         self._tasks.spared |= self._left
         if self._wants_python:
             self._has_python = await self._runs_well(("/bin/sh", "-c", _HAS_PYTHON))
+        await self._startup.run(here, self._ran, self.wrap, self.cwd)
+        self._open_ssh(here)
 
     async def _hold(self, argv: list[str], deadline_s: float) -> tuple[str, ...]:
         """Start what holds the container, and return the words that lead into it once it is up."""
@@ -186,14 +199,31 @@ class NodeContainer(Enclosure):
         return tuple(enter)
 
     async def _runs_well(self, argv: Sequence[str]) -> bool:
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[TaskExit] = loop.create_future()
         env = self.environment.variables(os.environ)
-        self._run_task(Task("look-for-python", self.wrap(argv), env, self.cwd), ended.set_result)
-        return (await ended).code == 0
+        return (await self._ran(Task("look-for-python", self.wrap(argv), env, self.cwd))).code == 0
+
+    def _open_ssh(self, here: Environment) -> None:
+        """Let people in by ssh where the environment asks for that; that it fails ends no run."""
+        if is_on(here.annotations, "ssh"):
+            loopback = not backend_on_node(self._plan.backend, self._plan.backend_part).abilities.several_machines
+            asked = ssh_request(
+                here, self._enter or (), self.variables(os.environ), self.workdir, self._node, loopback, self._own[0]
+            )
+            argv, env = tuple(module_argv(SERVER)), dict(os.environ, PYTHONPATH=package_folder())
+            task = Task(_SSH, argv, env, self.cwd, group=_SSH, stdin=asked)
+            self._run_task(task, lambda ended: None, output=self._said)
+
+    def _warn(self, text: str) -> None:
+        self._said(STDERR, f"cordee: {text}\n".encode())
+
+    async def _ran(self, task: Task) -> TaskExit:
+        ended: asyncio.Future[TaskExit] = asyncio.get_running_loop().create_future()
+        self._run_task(task, ended.set_result, output=self._said)
+        return await ended
 
     async def _drop(self) -> None:
         self._enter = None
+        self._tasks.stop(_SSH, _CLOSE_S)
         if self._ended is not None and not self._ended.done():
             self._tasks.stop(_TASK, _CLOSE_S)
             await self._ended
@@ -206,6 +236,7 @@ class NodeContainer(Enclosure):
         self._left = set()
         if self._enter is None:
             return
+        self._tasks.stop(_SSH, _CLOSE_S)
         self._enter = None
         self._ends.append(monotonic())
         self.lost = f"its container ended: {_how(ended)}"

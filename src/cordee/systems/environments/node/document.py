@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Sequence
 
 from cordee.machine.image_config import ImageConfig
+from cordee.systems.environments.node.patches import patched
 
 SCHEMA = "cordee.environment/1"
-# host: the machine's own root, no container. folder: a plain root folder. squashfs: a file to mount.
-ROOT_KINDS = ("host", "folder", "squashfs")
 SQUASHFS_FLAG = "sqsh"
 
 
@@ -30,7 +29,12 @@ class ContainerMount:
 
 @dataclass(frozen=True)
 class ContainerRoot:
-    """Where the root of a container comes from; `path` is that of the folder or file, empty for `host`."""
+    """Where the root of a container comes from.
+
+    Attributes:
+        kind: `host`, the machine's own root, no container; `folder`, a plain root folder; `squashfs`, a file to mount.
+        path: of the folder or file; empty for `host`.
+    """
 
     kind: str
     path: str = ""
@@ -52,6 +56,11 @@ class Environment:
         annotations: dotted keys.
         root: where the image lies on this machine; None: not looked up yet.
         config: what the image says of itself.
+        startup: shell commands that run inside before anything else does; what they export holds for all that follows.
+        startup_s: they may take so long together.
+        overlay: a folder of the host that keeps what is written to the root; empty: it is gone with the container.
+        accounts: names of users of the host that the root has to know beside whoever runs it.
+        patches: what views do to variables, over the image's and below those of `env`, as `node.patches` has them.
     """
 
     name: str
@@ -65,11 +74,17 @@ class Environment:
     annotations: dict[str, str] = field(default_factory=dict)
     root: Optional[ContainerRoot] = None
     config: ImageConfig = field(default_factory=ImageConfig)
+    startup: tuple[str, ...] = ()
+    startup_s: float = 600.0
+    overlay: str = ""
+    accounts: tuple[str, ...] = ()
+    patches: tuple[tuple[str, str, str], ...] = ()
 
-    def variables(self, host: Mapping[str, str]) -> dict[str, str]:
-        """Return the whole environment of a command: what the EDF sets goes before the image, the image before the host."""
-        merged = {**host, **self.config.env, **self.env}
-        return {key: value for key, value in merged.items() if self.env.get(key) != ""}
+    def variables(self, host: Mapping[str, str], left: Sequence[tuple[str, str, str]] = ()) -> dict[str, str]:
+        """Return the whole environment of a command: what the EDF sets goes before views, these before the image, the image
+        before the host; `left` is what the start-up commands have changed, over all of it."""
+        merged = {**patched({**host, **self.config.env}, self.patches), **self.env}
+        return patched({key: value for key, value in merged.items() if self.env.get(key) != ""}, left)
 
     def begins_in(self, default: str = "/") -> str:
         """Return where commands begin: the EDF's workdir, else the image's, else `default`."""
@@ -115,4 +130,10 @@ def environment_of(document: Mapping[str, Any]) -> Environment:
             architecture=config["architecture"],
             digest=config["digest"],
         ),
+        # Documents of earlier versions, and of jobs that were submitted by one, have none of these.
+        startup=tuple(document.get("startup", ())),
+        startup_s=float(document.get("startup_s", Environment.startup_s)),
+        overlay=document.get("overlay", ""),
+        accounts=tuple(document.get("accounts", ())),
+        patches=tuple((each[0], each[1], each[2]) for each in document.get("patches", ())),
     )

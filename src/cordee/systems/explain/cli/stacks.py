@@ -12,8 +12,8 @@ from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.runs.folder import RunFolder
 
-# Ten seconds to collect, and what the supervisor may need to see the request and to write what came.
-_PATIENCE_S, _POLL_S = 30.0, 0.2
+# Ten seconds to collect, thirty where a hang is collected and judged first, and what it takes to see the request and to write what came.
+_PATIENCE_S, _POLL_S = 45.0, 0.2
 
 
 @click.command()

@@ -5,9 +5,11 @@ A rank is blamed where what is known leaves nobody else: else the verdict is `un
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from cordee.core.words import counted
 from cordee.systems.explain.hang.evidence import Hang, StandingGroup, StandingRank
 from cordee.systems.explain.hang.stacks import own_line
 
@@ -46,7 +48,7 @@ _DISK_WAITS = (
     "xfs_",
     "ext4_",
 )
-_MOST_BLAMED = 0.5
+_MOST_BLAMED, _MOST_LINES = 0.5, 3
 
 
 class RankCause(NamedTuple):
@@ -121,7 +123,8 @@ def judge(hang: Hang, flight: Iterable[Mapping[str, Any]] = ()) -> list[HangVerd
     if _may_be_meant(hang) and not any(verdict.kind in _NEVER_MEANT for verdict in merged):
         return [_quiet(hang)]
     if not merged or sum(len(verdict.ranks) for verdict in merged) > max(1, _MOST_BLAMED * hang.world):
-        return [_unknown(hang, waits, merged)]
+        certain = (rank for _, rank in sorted(hang.ranks.items()) if cause_of(hang, rank).certain)
+        return [_unknown(hang, waits, merged or _together([_of_rank(hang, rank, waits) for rank in certain]))]
     return merged
 
 
@@ -284,12 +287,16 @@ def _unknown(hang: Hang, waits: list[GroupWait], doubted: list[HangVerdict]) -> 
     if wait is not None and not wait.late and not missing:
         why = f"all {len(wait.waiting)} ranks that were heard have called it, and it does not end: look at the network and the GPUs"
     elif doubted:
-        why = f"{len(suspects)} of {hang.world} ranks stand in the same way, so none of them is to blame for certain"
+        one = doubted[0]
+        how = f": rank {one.ranks[0]}{one.where and f' at {one.where}'}: {one.why}" if one.why else ""
+        why = f"{len(suspects)} of {hang.world} ranks stand by themselves, so none of them is to blame for certain{how}"
     elif missing:
         why = f"{len(missing)} {'ranks were' if len(missing) > 1 else 'rank was'} not heard of"
         suspects = suspects or missing
     else:
-        why = "nothing that was collected tells the ranks apart"
+        lines = Counter(own_line(known.frames) or known.last_seen_at for known in hang.ranks.values())
+        stand = (f"{counted(count, 'rank')} at {line}" for line, count in lines.most_common(_MOST_LINES) if line)
+        why = "; ".join(["nothing that was collected tells the ranks apart", *stand])
     first = hang.ranks[wait.waiting[0]] if wait else next(iter(hang.ranks.values()), None)
     where = own_line(first.frames) if first is not None else ""
     waiting = wait.waiting if wait else ()

@@ -55,6 +55,8 @@ class StandWatch(Companion):
         self._ranks: dict[int, _Watched] = {}
         self._looked_at: Optional[float] = None
         self._stands: tuple[RankStand, ...] = ()
+        self._stacks: Optional[Gathering] = None
+        self._was_asked = False
 
     def attach(self, host: CompanionHost) -> Handlers:
         self._host = host
@@ -63,6 +65,7 @@ class StandWatch(Companion):
             order: Gathering(f"cordee.systems.explain.{module}", self.plan, self.node, host, self._about)
             for order, module in collectors.items()
         }
+        self._stacks = made[Gather]
         return {Observe: self._observe, **{order: gathering.begin for order, gathering in made.items()}}
 
     def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
@@ -76,6 +79,8 @@ class StandWatch(Companion):
         late_s = now - self._looked_at if self._looked_at is not None else 0.0
         self._looked_at = now
         attempt, roots = self._host.attempt(), self._host.pids()
+        asks = self._stacks is not None and self._stacks.at_work
+        asked, self._was_asked = asks or self._was_asked, asks
         if attempt != self._attempt or self._pulses is None:
             self._begin(attempt)
         assert self._pulses is not None
@@ -89,7 +94,7 @@ class StandWatch(Companion):
                 watched.motion.unseen(late_s)
                 for process in processes:
                     process.unseen(late_s)
-            _look(watched, processes, steps.get(rank), now)
+            _look(watched, processes, steps.get(rank), now, asked)
         self._look_at_time(now)
         stands = (watched.motion.stand(now) for watched in self._ranks.values())
         self._stands = tuple(stand for stand in stands if stand.stands_s >= STANDS_S)
@@ -152,8 +157,11 @@ class StandWatch(Companion):
         return self._began_at, found
 
 
-def _look(watched: _Watched, processes: list[RankProcess], step: Optional[int], now: float) -> None:
-    """Look whether a rank has gone on since the last look, and if not, whether it did anything else."""
+def _look(watched: _Watched, processes: list[RankProcess], step: Optional[int], now: float, asked: bool) -> None:
+    """Look whether a rank has gone on since the last look, and if not, whether it did anything else.
+
+    Where it was `asked` for its stacks since then, what it did is the answer: dumps are written, signals are handled.
+    """
     motion = watched.motion
     moved = [process.look(now) for process in processes]
     marks: dict[Hashable, int] = {kind: mark for process in processes for kind, mark in process.marks()}
@@ -167,7 +175,7 @@ def _look(watched: _Watched, processes: list[RankProcess], step: Optional[int], 
         return
     own = {watched.root, *(process.pid for process in processes)} if processes else set()
     apart = own - {process.pid for process in processes if process.computes(now)}
-    if watched.activity.look(apart, now) or any(moved):
+    if (watched.activity.look(apart, now) or any(moved)) and not asked:
         motion.was_active(now)
     tree = watched.activity.tree
     states = [tree[pid].state for pid in (own or tree) if pid in tree]

@@ -48,6 +48,11 @@ class Gathering:
         self._task = ""
         self._count = 0
 
+    @property
+    def at_work(self) -> bool:
+        """Whether something is being collected."""
+        return bool(self._task)
+
     def begin(self, order: Union[Gather, ProfileRanks], body: bytes) -> None:
         """Start to collect, unless it is done already or at work."""
         asked = (self._host.uplink.identifier, order.id)

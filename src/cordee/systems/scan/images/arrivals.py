@@ -19,7 +19,7 @@ def image_findings(path: str, cluster: str) -> list[Finding]:
         judge = judge_of(site)
     except CordeeError as error:
         return [Finding(error.text, "warn", "scan-packages", given=error.given, next=error.next)]
-    verdict = judge_image(path, judge)
+    verdict = judge_image(path, judge, site.allow)
     bad = [sight for sight in verdict.sights if sight.severity != "warn"]
     severity = "error" if site.policy == "block" else "warn"
     findings = [

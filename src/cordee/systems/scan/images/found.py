@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from cordee.systems.scan.images.system_packages import alpine_packages, debian_packages, ecosystem_of, rpm_packages
+from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
 from cordee.systems.scan.node.formats.texts import secret_sights
+from cordee.systems.scan.node.inspection import Inspection
+from cordee.systems.scan.node.source import Source
 from cordee.systems.scan.node.verdict import Sight
 from cordee.systems.scan.packages.installed import conda_package, python_package
 from cordee.systems.scan.packages.model import FoundPackage
@@ -14,17 +18,21 @@ from cordee.systems.scan.packages.startup import customize_sights, pth_sights
 
 DATABASE_BYTES, TEXT_BYTES = 256 << 20, 256 << 10
 _KEPT_BYTES = 512 << 20
-_MOST_SHOWN = 12
+_MOST_SHOWN, _MOST_MODELS = 12, 500
+ELF = b"\x7fELF"
 _DATABASES = re.compile(
     r"var/lib/dpkg/status(?:\.d/[^/]+)?|lib/apk/db/installed|(?:var/lib|usr/lib/sysimage)/rpm/(?:rpmdb\.sqlite|Packages(?:\.db)?)"
     r"|(?:etc|usr/lib)/os-release|(?:.*/)?conda-meta/[^/]+\.json|(?:.*/)?[^/]+\.(?:dist-info/METADATA|egg-info/PKG-INFO)"
+    r"|(?:.*/)?[^/]+\.dist-info/RECORD|usr/share/doc/[^/]+/copyright"
     r"|(?:.*/)?(?:site|dist)-packages/(?:[^/]+\.pth|(?:site|user)customize\.py|torch/version\.py)"
 )
 # Files of the system and of packages are everybody's: keys stand in what somebody has added.
 _NO_SECRETS = re.compile(
-    r"(?:usr|lib|lib64|bin|sbin|boot|proc|sys|dev)/(?!local/(?:etc|bin|src)/)|.*(?:^|/)(?:site-packages|dist-packages|node_modules|conda-meta|pkgs|__pycache__"
-    r"|share/(?:doc|man|locale|zoneinfo|perl5?)|ca-certificates|ssl/certs)/|var/lib/(?:dpkg|apt|rpm|apk)/"
+    r"(?:usr|lib|lib64|bin|sbin|boot|proc|sys|dev)/(?!local/(?:etc|bin|src|share)/)|.*(?:^|/)(?:site-packages|dist-packages|node_modules|conda-meta|pkgs|__pycache__"
+    r"|share/(?:doc|man|locale|zoneinfo|perl5?)|lib/python3[\d.]*|ca-certificates|ssl/certs)/|var/lib/(?:dpkg|apt|rpm|apk)/"
 )
+_LICENCE = re.compile(r"^License:[ \t]*(\S[^\n]{0,119})", re.MULTILINE)
+_MOST_LICENCES = 12
 _NO_TEXT = re.compile(
     r".*\.(?:so(?:\.\d+)*|a|o|pyc|png|jpe?g|gz|xz|zst|bz2|zip|whl|tar|pt|bin|safetensors|parquet|npy|npz|mo)$"
 )
@@ -96,15 +104,23 @@ def is_wanted(path: str, size: int) -> bool:
     return 0 < size <= TEXT_BYTES and not _NO_SECRETS.match(path) and not _NO_TEXT.match(path)
 
 
+def may_be_model(path: str, size: int) -> bool:
+    """Return whether a file may be a model or an archive of some: whatever no system and no package has brought."""
+    return size > 0 and not _NO_SECRETS.match(path)
+
+
 class ImageFinder:
     """Takes what an image holds, file by file, and says at the end what that makes.
 
     Args:
         given: the image, as people know it.
+        known: which names of pickles are harmless.
     """
 
-    def __init__(self, given: str) -> None:
+    def __init__(self, given: str, known: PickleGlobals | None = None) -> None:
         self._given, self._kept = given, 0
+        self._known = known or PickleGlobals()
+        self._models = 0
         self._databases: dict[str, bytes] = {}
         self._sights: dict[Sight, None] = {}
         self._set_id: list[str] = []
@@ -125,6 +141,25 @@ class ImageFinder:
             (self._set_id if usual else self._odd).append(f"/{path}" + ("" if not uid else f" (of user {uid})"))
         if capable:
             self._capable.append(f"/{path}")
+
+    def model(self, path: str, source: Source) -> list[Sight]:
+        """Return what is to be said of a file that may be a model; of what is none, nothing."""
+        if source.at(0, 4) == ELF:
+            return []
+        inspection = Inspection(self._known)
+        try:
+            inspection.look(source, f"/{path}")
+        except Exception as error:  # one bad entry hides no other
+            said = f"it cannot be looked at: {str(error)[:120] or type(error).__name__}"
+            return [Sight("image-model-unknown", "unknown", said, f"/{path}")]
+        return inspection.sights if inspection.kinds else []
+
+    def keep(self, sights: Iterable[Sight]) -> None:
+        """Keep what was seen of models; of very many those that are worse."""
+        for sight in sights:
+            self._models += 1
+            if self._models <= _MOST_MODELS or sight.severity == "block":
+                self._sights[sight] = None
 
     def content(self, path: str, content: bytes) -> None:
         """Take the content of a file that is in the image."""
@@ -171,10 +206,12 @@ class ImageFinder:
             elif name in ("sitecustomize.py", "usercustomize.py"):
                 self._sights.update(dict.fromkeys(customize_sights(content, f"/{path}")))
             elif name in ("METADATA", "PKG-INFO"):
-                packages += filter(None, [python_package(content, self._given)])
+                record = self._databases.get(f"{path.rpartition('/')[0]}/RECORD", b"")
+                found = python_package(content, self._given)
+                packages += [found._replace(bytes=_recorded(record))] if found else []
             elif path.rpartition("/")[0].endswith("conda-meta"):
                 packages += filter(None, [conda_package(content, self._given)])
-            elif name != "os-release":
+            elif name not in ("os-release", "RECORD", "copyright"):
                 packages += self._of_system(path, content, ecosystem)
         self._told_rights()
         return ImageFacts(tuple(dict.fromkeys(packages)), tuple(self._sights), torch)
@@ -182,13 +219,19 @@ class ImageFinder:
     def _of_system(self, path: str, content: bytes, ecosystem: str) -> list[FoundPackage]:
         try:
             if "/dpkg/" in path:
-                return list(debian_packages(content, self._given, ecosystem))
+                found = debian_packages(content, self._given, ecosystem)
+                return [each._replace(licence=self._licences(each.name)) for each in found]
             if "/apk/" in path:
                 return list(alpine_packages(content, self._given, ecosystem))
             return list(rpm_packages(content, self._given, ecosystem))
         except ValueError as error:
             self.saw("image-unreadable", "unknown", f"its packages cannot be read: {error}", f"/{path}")
             return []
+
+    def _licences(self, package: str) -> str:
+        """Return the licences that a package of Debian names, a line each (DEP 5)."""
+        text = self._databases.get(f"usr/share/doc/{package}/copyright", b"").decode("utf-8", "replace")
+        return "\n".join(list(dict.fromkeys(each.strip() for each in _LICENCE.findall(text)))[:_MOST_LICENCES])
 
     def _told_rights(self) -> None:
         for rule, severity, names, text in (
@@ -204,6 +247,12 @@ class ImageFinder:
             if names:
                 shown = ", ".join(sorted(names)[:_MOST_SHOWN]) + (" ..." if len(names) > _MOST_SHOWN else "")
                 self.saw(rule, severity, f"{len(names)} of its files {text}: {shown}")
+
+
+def _recorded(record: bytes) -> int:
+    """Return the bytes of the files that a RECORD lists (packaging.python.org, recording installed packages)."""
+    sizes = (line.rpartition(b",")[2].strip() for line in record.splitlines())
+    return sum(int(size) for size in sizes if size.isdigit() and len(size) < 16)
 
 
 def _os_release(content: bytes) -> dict[str, str]:
@@ -224,7 +273,9 @@ def facts_of(document: dict[str, Any]) -> ImageFacts:
     """
     try:
         packages = tuple(
-            FoundPackage(*(tuple(value) if isinstance(value, list) else str(value) for value in one))  # type: ignore[arg-type]
+            FoundPackage(*(tuple(value) if isinstance(value, list) else str(value) for value in one[:-1]))._replace(  # type: ignore[arg-type]
+                bytes=int(one[-1])
+            )
             for one in document["packages"]
         )
         return ImageFacts(packages, tuple(Sight(*map(str, one)) for one in document["sights"]), str(document["torch"]))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import io
 import json
+import os
 import time
 from typing import Any
 
@@ -25,11 +25,14 @@ from cordee.machine.images.tree import (
     TreeNode,
     split_path,
 )
-from cordee.systems.scan.images.found import ImageFinder, is_wanted
+from cordee.systems.scan.images.found import ELF, ImageFinder, is_wanted, may_be_model
 from cordee.systems.scan.node.formats.texts import secret_sights
+from cordee.systems.scan.node.source import BytesSource, FileSource, Source
+from cordee.systems.scan.node.verdict import Sight
 
 _MOST_ENTRIES = 20_000_000
 _TEXTS_BYTES = 512 << 20
+_MEMORY_BYTES, _SPARSE_BYTES = 1 << 20, 4 << 30
 _OLD_S, _DAY_S = 365 * 86_400.0, 86_400.0
 _MOST_FAULTS = 20
 _ARCHITECTURES = ("amd64", "arm64")
@@ -41,10 +44,12 @@ class LayerLook:
     Args:
         image: that is open.
         finder: takes what is found.
+        spool: of an empty file, in which what may be a model is kept while it is looked at.
     """
 
-    def __init__(self, image: OciImage, finder: ImageFinder) -> None:
-        self._image, self._finder = image, finder
+    def __init__(self, image: OciImage, finder: ImageFinder, spool: int) -> None:
+        self._image, self._finder, self._spool = image, finder, spool
+        self._models: dict[tuple[int, int], list[Sight]] = {}
         self._tree = LayerTree()
         self._contents: dict[tuple[int, int], tuple[str, bytes]] = {}
         self._rights: dict[tuple[int, int], tuple[int, int, bool]] = {}
@@ -65,6 +70,7 @@ class LayerLook:
             key = node.content.layer, node.content.entry
             mode, uid, capable = self._rights.get(key, (node.mode, 0, False))
             self._finder.name(path, "file", mode, uid, capable=capable)
+            self._finder.keep(self._models.get(key, ()))
             if key in self._contents:
                 self._finder.content(path, self._contents[key][1])
                 self._left.add(key)
@@ -119,26 +125,80 @@ class LayerLook:
         key = content.layer, content.entry
         if member.mode & 0o6000 or member.capable:
             self._rights[key] = member.mode, member.uid, member.capable
-        if not is_wanted(path, member.size_bytes):
+        wanted = is_wanted(path, member.size_bytes)
+        if not wanted and not may_be_model(path, member.size_bytes):
             return
-        self._texts += member.size_bytes
-        if self._texts > _TEXTS_BYTES:
-            self._finder.saw("image-too-much", "unknown", "it has more text than could be looked at")
+        if member.pieces is not None and member.size_bytes > _SPARSE_BYTES:
+            self._models[key] = [Sight("image-model-unknown", "unknown", "it is a sparse file of many GB", f"/{path}")]
             return
-        out = io.BytesIO()
-        reader.copy(member, out)
-        self._contents[key] = path, out.getvalue()
+        out = SpooledFile(self._spool)
+        reader.copy(member, out)  # type: ignore[arg-type]
+        if out.fault:
+            said = f"it is too large to be looked at here: {out.fault}"
+            self._models[key] = [Sight("image-model-unknown", "unknown", said, f"/{path}")]
+            return
+        if may_be_model(path, member.size_bytes):
+            self._models[key] = self._finder.model(path, out.source())
+        if wanted:
+            self._texts += member.size_bytes
+            if self._texts > _TEXTS_BYTES:
+                self._finder.saw("image-too-much", "unknown", "it has more text than could be looked at")
+                return
+            self._contents[key] = path, out.source().at(0, member.size_bytes)
 
 
-def look_at_layers(source: ImageSource, finder: ImageFinder, tag: str | None) -> None:
-    """Look at the image in a layout or archive.
+class SpooledFile:
+    """Takes the content of a file: little in memory, the rest in a file that is used again; of a program nothing.
+
+    Args:
+        descriptor: of that file.
+
+    Attributes:
+        fault: why it could not be taken.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._memory, self._size, self.fault = descriptor, bytearray(), 0, ""
+
+    def write(self, data: bytes) -> int:
+        """Take more of it; what goes wrong is kept, for the archive must be read on."""
+        if not self.fault and not self._memory.startswith(ELF):
+            if self._size + len(data) <= _MEMORY_BYTES:
+                self._memory += data
+            else:
+                self._put(data)
+            self._size += len(data)
+        return len(data)
+
+    def source(self) -> Source:
+        """Return what was taken."""
+        if self._size <= len(self._memory):
+            return BytesSource(bytes(self._memory))
+        return FileSource(self._descriptor).part(0, self._size)
+
+    def _put(self, data: bytes) -> None:
+        try:
+            if self._size == len(self._memory):
+                os.lseek(self._descriptor, 0, os.SEEK_SET)
+                self._whole(bytes(self._memory))
+            self._whole(data)
+        except OSError as error:
+            self.fault = error.strerror or str(error)
+
+    def _whole(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+def look_at_layers(source: ImageSource, finder: ImageFinder, tag: str | None, spool: int) -> None:
+    """Look at the image in a layout or archive; `spool` is an empty file to write to.
 
     Raises:
         ImageError: there is none, or several.
     """
     image = _for_any_machine(source, tag)
     look_at_configuration(image.document, finder, time.time())
-    LayerLook(image, finder).look()
+    LayerLook(image, finder, spool).look()
 
 
 def _for_any_machine(source: ImageSource, tag: str | None) -> OciImage:

@@ -25,6 +25,11 @@ IMAGE_RULES: dict[str, RuleWords] = {
         "Engines that keep root as root give away the machine with the first hole.",
         "add `USER` to the Containerfile; with Cordée's engines you are yourself inside in any case",
     ),
+    "image-model-unknown": RuleWords(
+        "A file of the image may be a model, and could not be looked at.",
+        "What nobody has looked at may be poisoned.",
+        "copy it out of the image, and scan it by itself",
+    ),
     "image-secret-layer": RuleWords(
         "A key stands in a layer of the image.",
         "What a later layer deletes is still in the layer below: whoever has the image has the key.",

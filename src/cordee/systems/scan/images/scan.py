@@ -8,9 +8,10 @@ import json
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cordee.core.errors import CordeeError
 from cordee.machine.foreign_files import read_json, regular
@@ -67,29 +68,32 @@ def image_form(path: str) -> str | None:
     return None
 
 
-def look_into(path: str, form: str, tag: str | None = None) -> ImageLook:
+def look_into(path: str, form: str, tag: str | None = None, allowed: Iterable[str] = ()) -> ImageLook:
     """Return what is in an image; what cannot be read of it is a sight. What was seen of a file is kept in the person's cache.
 
     Args:
         path: of the image.
         form: as `image_form` says.
         tag: which one, where an archive holds several.
+        allowed: names in pickles that are known to be harmless.
     """
-    key = file_key(path, f"image {tag}") if form in ("squashfs", "archive") else None
+    allowed = sorted(set(allowed))
+    told = f"image {tag} {','.join(allowed)}"
+    key = file_key(path, told) if form in ("squashfs", "archive") else None
     kept = _cache() / f"image-{hashlib.sha256(key.encode()).hexdigest()[:32]}.json" if key else None
     if kept is not None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             answer = read_json(kept)
             return ImageLook(form, bool(answer["confined"]), facts_of(answer))
-    look, said = _looked(path, form, tag)
-    if said is not None and kept is not None and key == file_key(path, f"image {tag}"):
+    look, said = _looked(path, form, {"tag": tag, "allowed": allowed})
+    if said is not None and kept is not None and key == file_key(path, told):
         with contextlib.suppress(OSError, CordeeError):
             kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_atomically(kept, said, durable=False)
     return look
 
 
-def _looked(path: str, form: str, tag: str | None) -> tuple[ImageLook, bytes | None]:
+def _looked(path: str, form: str, more: dict[str, Any]) -> tuple[ImageLook, bytes | None]:
     """Return what a process has found, and its answer; None: it gave none, and may the next time."""
     with contextlib.ExitStack() as opened:
         try:
@@ -97,13 +101,14 @@ def _looked(path: str, form: str, tag: str | None) -> tuple[ImageLook, bytes | N
         except OSError as error:
             return _failed(form, "image-unreadable", f"it cannot be read: {error.strerror or error}")
         size = sum(os.fstat(one).st_size for one in descriptors.values())
-        order = json.dumps({"given": path, "form": form, "descriptors": descriptors, "tag": tag})
+        spool = -1 if form in ("squashfs", "folder") else opened.enter_context(tempfile.TemporaryFile()).fileno()
+        order = json.dumps({"given": path, "form": form, "descriptors": descriptors, "spool": spool, **more})
         process = subprocess.Popen(
             module_argv(_WORKER, order, user_site=True),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pass_fds=tuple(descriptors.values()),
+            pass_fds=(*descriptors.values(), *([spool] if spool >= 0 else [])),
         )
         try:
             said, _ = process.communicate(timeout=_LEAST_S + size / _BYTES_PER_S)

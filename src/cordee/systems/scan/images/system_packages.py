@@ -57,11 +57,15 @@ def debian_packages(status: bytes, path: str, ecosystem: str) -> Iterator[FoundP
         source, _, version = said.get("Source", "").partition(" ")
         yield FoundPackage(
             said["Package"][:200], said.get("Version", "")[:200], "deb", path, source[:200], version.strip("()")[:200], ecosystem,
-            architecture=said.get("Architecture", "")[:40],
+            architecture=said.get("Architecture", "")[:40], bytes=_kibibytes(said.get("Installed-Size", "")),
         )  # fmt: skip
 
 
-_DEBIAN = ("Package", "Version", "Status", "Source", "Architecture")
+def _kibibytes(text: str) -> int:
+    return int(text) << 10 if text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+_DEBIAN = ("Package", "Version", "Status", "Source", "Architecture", "Installed-Size")
 
 
 def alpine_packages(installed: bytes, path: str, ecosystem: str) -> Iterator[FoundPackage]:

@@ -17,13 +17,17 @@ from cordee.core.errors import CordeeError
 from cordee.machine.images.oci import this_architecture
 from cordee.machine.images.sources import ArchiveSource, ImageSource
 from cordee.machine.images.zstd import libzstd
-from cordee.machine.squashfs.reader import SquashfsFault, SquashfsReader
-from cordee.systems.scan.images.found import ImageFinder, facts_document, is_wanted
+from cordee.machine.squashfs.reader import SquashfsFault, SquashfsNode, SquashfsReader
+from cordee.systems.scan.images.found import ImageFinder, facts_document, is_wanted, may_be_model
 from cordee.systems.scan.images.layers import look_at_age, look_at_layers
 from cordee.systems.scan.images.root import look_at_root
 from cordee.systems.scan.node.confinement import confine, limit
+from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
+from cordee.systems.scan.node.scanner import Scanner
+from cordee.systems.scan.node.source import Source
+from cordee.systems.scan.node.worker import import_all
 
-MEMORY_BYTES = 3 << 30
+MEMORY_BYTES, SPOOL_BYTES = 3 << 30, 32 << 30
 _TEXTS_BYTES = 512 << 20
 
 
@@ -67,16 +71,27 @@ class OpenedSource:
         return cast(BinaryIO, DescriptorFile(descriptor, size)), size
 
 
+class _FileIn(Source):
+    """A file within a squashfs."""
+
+    def __init__(self, reader: SquashfsReader, node: SquashfsNode) -> None:
+        super().__init__(node.size)
+        self._reader, self._node = reader, node
+
+    def at(self, offset: int, count: int) -> bytes:
+        return self._reader.read(self._node, count, offset) if offset >= 0 else b""
+
+
 def main() -> int:
     """Look into one image."""
     order = json.loads(sys.argv[1])
     given, form, descriptors = str(order["given"]), str(order["form"]), dict(order["descriptors"])
-    for name in ("utf-8-sig", "latin1", "utf-16", "idna"):
-        "".encode(name)  # nothing can be imported once the process is confined
+    import_all()
+    "".encode("idna")
     libzstd()
     this_architecture()
-    limit(MEMORY_BYTES)
-    finder = ImageFinder(given)
+    limit(MEMORY_BYTES, SPOOL_BYTES)
+    finder = ImageFinder(given, PickleGlobals(order["allowed"]))
     confined = False
     try:
         if form == "squashfs":
@@ -84,14 +99,15 @@ def main() -> int:
             confined = confine()
             _squashfs(reader, finder)
         elif form == "folder":
-            look_at_root(given, finder)
+            with Scanner(order["allowed"]) as scanner:
+                look_at_root(given, finder, scanner)
         else:
             opened = OpenedSource(given, descriptors)
             confined = confine()
             source: ImageSource = opened
             if form == "archive":
                 source = ArchiveSource(Path(given), lambda: opened.open("")[0])
-            look_at_layers(source, finder, order["tag"])
+            look_at_layers(source, finder, order["tag"], int(order["spool"]))
     except SquashfsFault as fault:
         finder.saw("image-unreadable", "unknown", f"it cannot be read to its end: {fault}")
     except CordeeError as error:
@@ -111,7 +127,11 @@ def _squashfs(reader: SquashfsReader, finder: ImageFinder) -> None:
     for node in reader.walk():
         capable = node.attributes is not None and "security.capability" in reader.attributes(node)
         finder.name(node.path, node.kind, node.mode, node.uid, capable=capable)
-        if node.kind != "file" or not is_wanted(node.path, node.size):
+        if node.kind != "file":
+            continue
+        if may_be_model(node.path, node.size):
+            finder.keep(finder.model(node.path, _FileIn(reader, node)))
+        if not is_wanted(node.path, node.size):
             continue
         texts += node.size
         if texts > _TEXTS_BYTES:

@@ -42,11 +42,11 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.POINTER(_Instruction))]
 
 
-def limit(memory_bytes: int) -> None:
-    """Bound this process's memory, and have it write no file and leave no core."""
+def limit(memory_bytes: int, file_bytes: int = 0) -> None:
+    """Bound this process's memory and the files that it writes to, and have it leave no core."""
     for what, most in (
         (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_FSIZE, file_bytes),
         (resource.RLIMIT_CORE, 0),
     ):
         with contextlib.suppress(OSError, ValueError):

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import ast
+import base64
 import bz2
+import contextlib
 import lzma
+import math
+import re
 import tarfile
 import zlib
+from itertools import islice
 from typing import Any, Callable, Iterator, Optional
 
 from cordee.systems.scan.node.formats import models, zip_entries
 from cordee.systems.scan.node.formats.decompressors import decompressor
-from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals, is_name
+from cordee.systems.scan.node.formats.pickle_globals import HARMFUL_MODULES, PickleGlobals, is_name
 from cordee.systems.scan.node.formats.pickle_machine import PickleStream, streams
 from cordee.systems.scan.node.formats.texts import LIMIT_BYTES, secret_sights, text_sights
-from cordee.systems.scan.node.source import BytesSource, ScanBudget, Source, TooMuch
+from cordee.systems.scan.node.source import BudgetSpent, BytesSource, ScanBudget, Source, TooMuch
 from cordee.systems.scan.node.verdict import Sight
 
 _MOST_SIGHTS = 200
 _GZIP, _BZIP2, _XZ, _LZ4, _ZSTD, _SEVEN, _RAR = (
     b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"Rar!"
 )  # fmt: skip
+_JOBLIB_ZLIB = b"ZF0x"  # of old: its length, filled up to 21 bytes, stands before
 _LZMA = b"\x5d\x00"  # the older format, which joblib writes, has no magic of its own
 _ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _PACKED: tuple[tuple[bytes, Callable[[], Any]], ...] = (
@@ -31,6 +37,21 @@ _PACKED: tuple[tuple[bytes, Callable[[], Any]], ...] = (
     *((magic, zlib.decompressobj) for magic in _ZLIB),
 )
 _HDF5, _NUMPY, _GGUF = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"GGUF"
+_HDF5_BEGINS = (512, 1024, 2048, 4096)  # behind a block of the user's
+
+# A pickle may begin anywhere that its loader looks: behind a header, in a column of a table, as base64 in a text.
+_MOST_HIDDEN, _HIDDEN_BYTES, _FIRST_BYTES = 1000, 4096, 64 << 20
+_HIDDEN = re.compile(
+    rb"\x80[\x02-\x05](?=.{0,%d}?(?:[ci]|\x8c.|X.\0\0\0)(?:%b)[.\n\x8c\x94qr])"
+    % (_HIDDEN_BYTES - 64, "|".join(sorted(HARMFUL_MODULES)).encode()),
+    re.S,
+)
+# The same in protocol 0 or 1, whose opcodes and names are text, behind a header of so many bytes at most.
+_HIDDEN_TEXT = re.compile(
+    rb"\(?[ci](?:%b)(?:\.[\w.]{1,200})?\n[A-Za-z_]\w{0,99}\n" % "|".join(sorted(HARMFUL_MODULES)).encode()
+)
+_TEXT_HEADER = 4096
+_BASE64 = re.compile(r"gA[I-X][A-Za-z0-9+/]{21,}(?:\r?\n[A-Za-z0-9+/]+)*")
 
 
 class Inspection:
@@ -39,14 +60,15 @@ class Inspection:
     Args:
         known: which names of pickles are harmless.
         secrets: whether keys are looked for in texts.
+        until: when to stop unpacking, in monotonic seconds.
 
     Attributes:
         sights: what was seen.
         kinds: what it is, from outside to inside.
     """
 
-    def __init__(self, known: PickleGlobals, secrets: bool = False) -> None:
-        self._known, self._secrets, self._budget = known, secrets, ScanBudget()
+    def __init__(self, known: PickleGlobals, secrets: bool = False, until: float = math.inf) -> None:
+        self._known, self._secrets, self._budget = known, secrets, ScanBudget(until)
         self.sights: list[Sight] = []
         self.kinds: dict[str, None] = {}
 
@@ -58,9 +80,8 @@ class Inspection:
             self._look(source, where, depth)
         except TooMuch as error:
             self._saw("file-too-much", "unknown", f"it cannot be looked at as a whole: {error}", where)
-            if not depth:
-                return
-            raise
+            if depth and isinstance(error, BudgetSpent):
+                raise
         except MemoryError:
             self._saw("file-too-much", "unknown", "it takes more memory than a scan may have", where)
 
@@ -73,14 +94,21 @@ class Inspection:
         if known != "zip" and zip_entries.directory_ends(source) and self._zip(source, where, depth):
             known = "zip"
         certain = head[0] == 0x80 and len(head) > 1 and head[1] <= 5
-        if self._pickles(source, where, certain, depth) or known is not None:
+        if self._pickles(source, where, certain, depth) or known not in (None, "hdf5"):
             return
-        text = _text(head, source)
-        if text is not None:
+        text = _text(head, source) if known is None else None
+        if text is None:
+            self._hidden(source, where)
+            self._deflated(source, where, depth)
+        else:
             for sight in text_sights(text, where):
                 self._add(sight)
             for sight in secret_sights(text, where) if self._secrets else ():
                 self._add(sight)
+            self._hidden(source, where)
+            for found in islice(_BASE64.finditer(text), _MOST_HIDDEN):
+                with contextlib.suppress(ValueError):
+                    self._hidden(BytesSource(base64.b64decode(found.group(0) + "==")), where)
 
     def _container(self, head: bytes, source: Source, where: str, depth: int) -> Optional[str]:
         if head.startswith((zip_entries.LOCAL, zip_entries.END)):
@@ -89,6 +117,8 @@ class Inspection:
         for magic, make in _PACKED:
             if head.startswith(magic):
                 return self._packed(source, make, magic not in (_LZMA, *_ZLIB), where, depth)
+        if head.startswith(_JOBLIB_ZLIB):
+            return self._packed(source.part(21, source.size - 21), zlib.decompressobj, True, where, depth)
         for magic, name in ((_LZ4, "lz4"), (_ZSTD, "zstd"), (_SEVEN, "7z"), (_RAR, "rar")):
             if head.startswith(magic):
                 machine = decompressor(name)
@@ -125,6 +155,8 @@ class Inspection:
         for magic, name, sights in ((_GGUF, "gguf", models.gguf_sights), (_HDF5, "hdf5", models.hdf5_sights)):
             if head.startswith(magic):
                 return self._by(name, sights, source, where)
+        if any(source.at(begin, len(_HDF5)) == _HDF5 for begin in _HDF5_BEGINS):
+            return self._by("hdf5", models.hdf5_sights, source, where)
         if head.startswith(_NUMPY):
             self._numpy(head, source, where)
             return "numpy"
@@ -147,15 +179,25 @@ class Inspection:
         """Look at the entries of an archive; return whether there were any."""
         self.kinds["zip"] = None
         names = []
+        found: list[zip_entries.ZipEntry] = []
+        fault: Optional[Exception] = None
         try:
             for entry in zip_entries.entries(source):
-                names.append(entry.name)
-                self._entry(source, entry, where, depth)
-        except ValueError as error:
-            if not names:
-                self._saw("file-broken", "unknown", f"it begins as a zip archive and cannot be read: {error}", where)
+                found.append(entry)
+        except (ValueError, TooMuch) as error:
+            fault = error
+        for entry in sorted(found, key=lambda entry: entry.packed):  # small ones first: what is too large hides none
+            names.append(entry.name)
+            self._entry(source, entry, where, depth)
+        if isinstance(fault, TooMuch):
+            raise fault
+        if fault is not None and not names:
+            self._saw("file-broken", "unknown", f"it begins as a zip archive and cannot be read: {fault}", where)
         if any(name.endswith(".data/extern_modules") for name in names):
             text = "it is a torch.package: it brings Python along, which is imported"
+            self._saw("model-torch-package", "unknown", text, where)
+        if any("/aotinductor/" in name and name.endswith(".so") for name in names):
+            text = "it brings a compiled library along, which is loaded"
             self._saw("model-torch-package", "unknown", text, where)
         if any(name.rpartition("/")[0].endswith("code") or "/code/__torch__" in name for name in names):
             self._saw("model-torchscript", "warn", "it is TorchScript: a program, which runs when it is called", where)
@@ -169,8 +211,10 @@ class Inspection:
             )
         try:
             content = zip_entries.content(source, entry, self._budget)
-        except ValueError as error:
-            self._saw("file-packed", "unknown", str(error), inside)
+        except BudgetSpent:
+            raise
+        except (ValueError, TooMuch) as error:
+            self._saw("file-too-much" if isinstance(error, TooMuch) else "file-packed", "unknown", str(error), inside)
             return
         self.look(content, inside, depth + 1)
 
@@ -218,6 +262,8 @@ class Inspection:
             one = stream.end is not None and (certain or number > 0 or bool(named) or source.size == stream.end)
             acts = "block" in named or (bool(named) and stream.calls > 0)
             if not (one or acts or (certain and not number and (named or _looks_whole(stream)))):
+                if number == 0 and stream.end is not None:
+                    continue  # it may be a number before a pickle, as in PyTorch's older files
                 return was_one
             was_one = True
             self.kinds["pickle"] = None
@@ -225,6 +271,23 @@ class Inspection:
             for nested in stream.nested:
                 self.look(BytesSource(nested), where, depth + 1)
         return was_one
+
+    def _deflated(self, source: Source, where: str, depth: int) -> None:
+        """Look into what is nothing but deflated, without any header: where it is, it comes to its end."""
+        if source.size > _FIRST_BYTES:
+            return
+        inner, fault = zip_entries.unpacked(source, lambda: zlib.decompressobj(-15), self._budget)
+        if inner.size > 1 and not fault:
+            self.look(inner, where, depth + 1)
+
+    def _hidden(self, source: Source, where: str) -> None:
+        """Look for pickles that begin anywhere in the first 64 MiB and call what does harm; those of which nobody knows are none."""
+        for begin in islice(_hidden_begins(source), _MOST_HIDDEN):
+            stream = next(streams(source.part(begin, source.size - begin)))
+            judged = [(".".join(name), self._severity(*name, where)) for name in stream.names if is_name(*name)]
+            if stream.calls and any(severity == "block" for _, severity in judged):
+                self.kinds["pickle"] = None
+                self._tell(stream, judged, where, behind=True)
 
     def _severity(self, module: str, name: str, where: str) -> str:
         if module.startswith("__torch__") and "/" in where:
@@ -263,9 +326,20 @@ class Inspection:
             self.sights.append(sight)
 
 
+def _hidden_begins(source: Source) -> Iterator[int]:
+    """Yield where a pickle that names what does harm may begin."""
+    for found in _HIDDEN_TEXT.finditer(source.at(0, _TEXT_HEADER)):
+        yield found.start()
+    for offset, piece in source.part(0, _FIRST_BYTES).chunks(overlap=_HIDDEN_BYTES):
+        for found in _HIDDEN.finditer(piece):
+            yield offset + found.start()
+
+
 def _looks_whole(stream: PickleStream) -> bool:
-    """Return whether a file that begins as a pickle, and looks up nothing, is one all the same: it was only cut off."""
-    return stream.fault == "it is cut off" or "memory" in stream.fault or "deeply" in stream.fault
+    """Return whether a file that begins as a pickle, and looks up nothing, is one all the same: it was cut off, or names a class by its number."""
+    return stream.fault == "it is cut off" or any(
+        word in stream.fault for word in ("memory", "deeply", "extension code")
+    )
 
 
 def _is_old_tar(head: bytes) -> bool:

@@ -11,11 +11,15 @@ import struct
 import sys
 from typing import Any, Iterator, Union
 
+from cordee.client import rank as _rank
 from cordee.core.errors import CordeeError
+from cordee.core.units import format_size
 from cordee.machine.foreign_files import regular
+from cordee.machine.memory import MemorySource
 from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
 from cordee.systems.scan.node.scanner import Scanner
 from cordee.systems.scan.node.verdict import FileVerdict
+from cordee.wire.facts import FindingFact
 
 POLICY, ALLOWED = "CORDEE_SCAN", "CORDEE_SCAN_ALLOW"
 _CHUNK = 16 << 20
@@ -34,6 +38,9 @@ class RefusedFile(CordeeError):
 
     kind = "refused-file"
     exit_code = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.text}"
 
 
 def load(path: Union[str, os.PathLike[str]], *, map_location: Any = "cpu") -> Any:
@@ -58,23 +65,25 @@ def load(path: Union[str, os.PathLike[str]], *, map_location: Any = "cpu") -> An
     with _copied(name) as copy:
         verdict = None if policy == "off" else _verdict(copy, name)
         if verdict is not None and verdict.sights:
-            if policy == "block" and not verdict.trusted:
-                raise refusal(verdict)
-            sight = _gravest(verdict)
-            print(f"cordee: {name}: {sight.text}" + (f" ({sight.where})" if sight.where else ""), file=sys.stderr)
+            _tell(verdict, refused=policy == "block" and not verdict.trusted)
         return _loaded(copy, name, map_location)
 
 
-def refusal(verdict: FileVerdict) -> RefusedFile:
-    """Return the error that says why a file is not loaded."""
-    sight = _gravest(verdict)
+def _tell(verdict: FileVerdict, *, refused: bool) -> None:
+    """Say the gravest that was seen in a file, also as a finding of the run where this process speaks for a rank.
+
+    Raises:
+        RefusedFile: the file is refused.
+    """
+    sight = max(verdict.sights, key=lambda sight: ("warn", "unknown", "block").index(sight.severity))
     what = f"take it from whom you trust, as safetensors if you can; `cordee scan --explain {sight.rule}` says what this is"
-    text = sight.text + (f" ({sight.where})" if sight.where else "")
-    return RefusedFile(f"it is not loaded: {text}", file=verdict.path, next=what)
-
-
-def _gravest(verdict: FileVerdict) -> Any:
-    return max(verdict.sights, key=lambda sight: ("warn", "unknown", "block").index(sight.severity))
+    text = sight.text + (f" ({sight.where})" if sight.where else "") + f" - {sight.rule}"
+    error = RefusedFile(f"it is not loaded: {text}" if refused else text, file=verdict.path, next=what)
+    if _rank.open_writer() is not None:
+        _rank.tell_fact("cordee.load", FindingFact(f"scan-{sight.rule}", str(error), what))
+    if refused:
+        raise error
+    print(f"cordee: {error}", file=sys.stderr)
 
 
 def _verdict(descriptor: int, path: str) -> FileVerdict:
@@ -94,8 +103,10 @@ def _copied(path: str) -> Iterator[int]:
     try:
         source = regular(path)
         try:
-            while os.sendfile(copy, source, None, _CHUNK):
-                pass
+            left = os.fstat(source).st_size
+            _refuse_larger(left, path)
+            while left and (sent := os.sendfile(copy, source, None, min(left, _CHUNK))):
+                left -= sent
         finally:
             os.close(source)
         fcntl.fcntl(copy, getattr(fcntl, "F_ADD_SEALS", _ADD_SEALS), _SEALS)
@@ -103,6 +114,17 @@ def _copied(path: str) -> Iterator[int]:
         yield copy
     finally:
         os.close(copy)
+
+
+def _refuse_larger(size: int, path: str) -> None:
+    reading = MemorySource().read()
+    if reading is not None and size > reading.available_bytes:
+        has, left = format_size(size), format_size(reading.available_bytes)
+        raise RefusedFile(
+            f"it has {has}, and the copy that is looked at does not fit in the {left} of memory that this node has left",
+            file=path,
+            next="save it in parts, load it on a node with more memory, or scan it once by `cordee scan` and load it without Cordée",
+        )
 
 
 def _loaded(descriptor: int, path: str, map_location: Any) -> Any:

@@ -13,11 +13,11 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 
 from cordee.machine.foreign_files import regular
 from cordee.machine.processes.module_command import module_argv
+from cordee.systems.scan.node.source import patience_s
 from cordee.systems.scan.node.verdict import FileVerdict, Sight
-from cordee.systems.scan.node.worker import LOOK, MESSAGE_BYTES, SECRETS
+from cordee.systems.scan.node.worker import MESSAGE_BYTES, ORDER
 
 _WORKER = "cordee.systems.scan.node.worker"
-_LEAST_S, _BYTES_PER_S = 20.0, 10 << 20
 _START_S = 20.0
 
 
@@ -43,7 +43,7 @@ class Scanner:
         patience: Optional[Callable[[int], float]] = None,
     ) -> None:
         self._allowed, self._most = sorted(set(allowed)), max(1, processes)
-        self._patience = patience or (lambda size: _LEAST_S + size / _BYTES_PER_S)
+        self._patience = patience or patience_s
         self.secrets = secrets
         self._idle: list[_Worker] = []
         self.confined: Optional[bool] = None
@@ -101,7 +101,8 @@ class Scanner:
                 descriptor = own = regular(path)
             about = os.fstat(descriptor)
             size = min(about.st_size, 512 * about.st_blocks)  # holes take no time
-            worker.order(SECRETS if self.secrets else LOOK, descriptor)
+            patience = self._patience(size)
+            worker.order(self.secrets, patience, descriptor)
         except OSError:
             if worker.process.poll() is None:
                 self._idle.append(worker)
@@ -109,7 +110,7 @@ class Scanner:
         finally:
             if own is not None:
                 os.close(own)
-        return _Busy(worker, path, time.monotonic() + self._patience(size))
+        return _Busy(worker, path, time.monotonic() + patience)
 
     def _ready(self, busy: list[_Busy]) -> Iterator[FileVerdict]:
         """Yield the verdicts that have come, or whose time is over; wait for the first."""
@@ -148,10 +149,10 @@ class _Worker:
             raise OSError(0, "the process that looks at files did not start")
         self.confined = bool(begun["confined"])
 
-    def order(self, order: bytes, descriptor: int) -> None:
-        """Have it look at an open file."""
+    def order(self, secrets: bool, patience_s: float, descriptor: int) -> None:
+        """Have it look at an open file, and say what it has seen before so many seconds are over."""
         rights = array.array("i", [descriptor])
-        self.socket.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        self.socket.sendmsg([ORDER.pack(secrets, patience_s)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
     def answer(self) -> Optional[dict[str, Any]]:
         """Return what it says; None: it is no longer there."""

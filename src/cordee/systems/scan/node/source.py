@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import math
 import os
+import time
 from typing import Any, Iterator, Optional
 
 _CHUNK = 1 << 20
+_LEAST_S, _BYTES_PER_S = 20.0, 10 << 20
+_LONGEST_LINE = 64 << 20  # of a pickle's texts; zeros without an end have no line
 
 
 class TooMuch(Exception):
-    """A file wants more than a scan may cost; says of what."""
+    """A file, or a part of it, wants more than a scan may cost; says of what."""
 
 
 class Source:
@@ -45,7 +49,7 @@ class Source:
     def file(self, *, ahead: bool = True) -> Any:
         """Return a file object; one that reads not `ahead` has taken no byte more than it was asked for."""
         raw = _SourceFile(self)
-        return io.BufferedReader(raw, 128 << 10) if ahead else raw
+        return _AheadFile(raw, 128 << 10) if ahead else raw
 
 
 class FileSource(Source):
@@ -121,32 +125,58 @@ class _SourceFile(io.RawIOBase):
         return line
 
 
+class _AheadFile(io.BufferedReader):
+    """A source as a file that reads ahead; a line that is longer than any is cut."""
+
+    def readline(self, size: Optional[int] = -1) -> bytes:
+        return super().readline(_LONGEST_LINE if size is None or size < 0 else size)
+
+
+class BudgetSpent(TooMuch):
+    """Nothing more of the whole file can be looked at."""
+
+
+def patience_s(size: int) -> float:
+    """Return for how many seconds a file of so many bytes may be looked at."""
+    return _LEAST_S + size / _BYTES_PER_S
+
+
 class ScanBudget:
     """What may be spent on one file.
 
     Args:
+        until: when to stop unpacking, in monotonic seconds, so that what was seen can be told.
         unpacked_bytes: that may be held or passed in memory, all containers together.
         containers: archives within archives, in all.
         depth: how deep they may be nested.
     """
 
-    def __init__(self, unpacked_bytes: int = 4 << 30, containers: int = 20_000, depth: int = 12) -> None:
-        self._bytes, self._containers, self._depth = unpacked_bytes, containers, depth
+    def __init__(
+        self, until: float = math.inf, unpacked_bytes: int = 4 << 30, containers: int = 20_000, depth: int = 12
+    ) -> None:
+        self._until, self._bytes, self._containers, self._depth = until, unpacked_bytes, containers, depth
 
     def unpacked(self, count: int) -> None:
         """So many bytes were unpacked.
 
         Raises:
-            TooMuch: it is more than allowed, here as below.
+            BudgetSpent: it is more than allowed, or took too long.
         """
         self._bytes -= count
         if self._bytes < 0:
-            raise TooMuch("it unpacks to more than 4 GiB")
+            raise BudgetSpent("it unpacks to more than 4 GiB")
+        if time.monotonic() > self._until:
+            raise BudgetSpent("unpacking it takes too long")
 
     def opened(self, depth: int) -> None:
-        """Something inside of something else is looked at, so deep."""
+        """Something inside of something else is looked at, so deep.
+
+        Raises:
+            BudgetSpent: there are too many of those.
+            TooMuch: it lies too deep.
+        """
         self._containers -= 1
         if self._containers < 0:
-            raise TooMuch("it holds more than 20,000 files within files")
+            raise BudgetSpent("it holds more than 20,000 files within files")
         if depth > self._depth:
             raise TooMuch("archives are nested more than twelve deep")

@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import socket
+import struct
 import sys
 import time
 from typing import Any
@@ -21,8 +22,9 @@ from cordee.systems.scan.node.verdict import worst
 
 MEMORY_BYTES = 2 << 30
 MESSAGE_BYTES = 128 << 10
-LOOK, SECRETS = b"look", b"secrets"
+ORDER = struct.Struct("<?d")  # whether keys are looked for, and after how many seconds it is killed
 _MOST_TEXT = 400
+_SHARE = 0.7  # of the time after which it is killed: then it tells what it has seen
 _CODECS = (
     "ascii", "latin1", "cp437", "raw_unicode_escape", "unicode_escape", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be",
 )  # fmt: skip
@@ -32,31 +34,37 @@ def main() -> int:
     """Look at files until the other end closes the socket."""
     connection = socket.socket(fileno=0)
     known = PickleGlobals(json.loads(sys.argv[1]) if len(sys.argv) > 1 else ())
-    for name in _CODECS:  # nothing can be imported once the process is confined
-        codecs.lookup(name)
-    decompressors.load()
+    import_all()
     limit(MEMORY_BYTES)
     confined = confine()
     gc.disable()  # it would look through all that a pickle makes, again and again; after each file it does so once
     gc.freeze()
     connection.send(json.dumps({"confined": confined}).encode())
     while True:
-        order, ancillary, _, _ = connection.recvmsg(16, socket.CMSG_SPACE(4))
+        order, ancillary, _, _ = connection.recvmsg(ORDER.size, socket.CMSG_SPACE(4))
         if not order:
             return 0
         descriptors = array.array("i")
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
-        answer = _looked_at(descriptors[0], known, order == SECRETS) if descriptors else {}
+        answer = _looked_at(descriptors[0], known, *ORDER.unpack(order)) if descriptors else {}
         for descriptor in descriptors:
             os.close(descriptor)
         connection.send(_bounded(answer))
 
 
-def _looked_at(descriptor: int, known: PickleGlobals, secrets: bool) -> dict[str, Any]:
-    began, inspection = time.monotonic(), Inspection(known, secrets)
-    inspection.look(FileSource(descriptor))
+def import_all() -> None:
+    """Import what looking at a file may need: nothing can be imported once the process is confined."""
+    for name in _CODECS:
+        codecs.lookup(name)
+    decompressors.load()
+
+
+def _looked_at(descriptor: int, known: PickleGlobals, secrets: bool, patience_s: float) -> dict[str, Any]:
+    began, source = time.monotonic(), FileSource(descriptor)
+    inspection = Inspection(known, secrets, began + _SHARE * patience_s)
+    inspection.look(source)
     gc.collect()
     sights = inspection.sights
     return {

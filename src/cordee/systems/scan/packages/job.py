@@ -14,19 +14,17 @@ from cordee.core.findings import Finding
 from cordee.core.words import counted
 from cordee.job.load import LoadedJob
 from cordee.job.plan.model import Plan
-from cordee.systems.scan.images.rules import IMAGE_RULES
 from cordee.systems.scan.images.scan import image_form, look_into
 from cordee.systems.scan.node.verdict import FileVerdict, Sight, worst
 from cordee.systems.scan.packages.installed import InstalledEnvironment, environment_at, installed_packages
 from cordee.systems.scan.packages.judge import PackageJudge
-from cordee.systems.scan.packages.rules import PACKAGE_RULES
 from cordee.systems.scan.packages.site import judge_of
 from cordee.systems.scan.packages.startup import startup_sights
 from cordee.systems.scan.policy import ScanPolicy
+from cordee.systems.scan.rules import RULES
 
 _TORCH_RULES = ("package-torch-cpu", "package-torch-driver")
 _VERSION_BYTES = 1 << 16
-_RULES = {**PACKAGE_RULES, **IMAGE_RULES}
 _ACTIVATED = re.compile(r"(?:^|[;&\s])(?:source|\.)\s+[\"']?(?P<path>[^\s\"';&]+)/bin/activate\b")
 _SAID = re.compile(r"^(?P<key>__version__|cuda|hip)\b[^=\n]*=\s*(?:'(?P<value>[^']*)'|(?P<none>None))", re.MULTILINE)
 # The oldest driver of each CUDA: any driver from there on runs all builds of that major version (CUDA's release notes, table 2).
@@ -148,7 +146,7 @@ def _of_images(
         form = image_form(path)
         if form is None:
             continue
-        look = look_into(path, form)
+        look = look_into(path, form, allowed=policy.allowed)
         sights = list(judge.found(path, ("image", form), look.facts.packages, look.facts.sights).sights)
         build = torch_build(look.facts.torch)
         if build is not None and not is_told:
@@ -169,6 +167,4 @@ def _of_environment(verdict: FileVerdict, policy: ScanPolicy) -> Iterator[Findin
 
 def _finding(path: str, sight: Sight, severity: str) -> Finding:
     where = f" ({sight.where})" if sight.where else ""
-    return Finding(
-        f"{sight.text}{where}", severity, f"scan-{sight.rule}", file=path, next=PACKAGE_RULES[sight.rule].next
-    )
+    return Finding(f"{sight.text}{where}", severity, f"scan-{sight.rule}", file=path, next=RULES[sight.rule].next)

@@ -116,7 +116,8 @@ class PackageJudge:
         state = None
         if self._snapshot is not None:
             state = self._snapshot.state
-            notes.append(f"advisories: {counted(state.records, 'record')}, the newest {state.age(self._now_s)}")
+            newest = f", the newest {state.age(self._now_s)}" if state.records else ""
+            notes.append(f"advisories: {counted(state.records, 'record')}{newest}")
             foreign = sorted({one.ecosystem for one in self._packages if one.ecosystem} - set(state.ecosystems))
             if foreign and state.records:
                 notes.append(f"the snapshot has no advisories for {', '.join(foreign[:_SHOWN])}")

@@ -18,9 +18,10 @@ class FoundPackage(NamedTuple):
         source_version: of that, where it differs.
         ecosystem: whose advisories are about it, as OSV writes it: `PyPI`, `Debian:12`; empty: nobody's.
         requires: names of packages that it needs.
-        licence: an SPDX expression, or what the package says instead.
+        licence: an SPDX expression, or what the package says instead; several on a line each.
         hashes: as `sha256:...`.
         architecture: as its system writes it.
+        bytes: what it takes installed; 0: nothing says.
     """
 
     name: str
@@ -34,6 +35,7 @@ class FoundPackage(NamedTuple):
     licence: str = ""
     hashes: tuple[str, ...] = ()
     architecture: str = ""
+    bytes: int = 0
 
 
 class FoundFolder(NamedTuple):

@@ -96,7 +96,7 @@ def _component(url: str, package: FoundPackage) -> dict[str, Any]:
     if package.version:
         component["version"] = package.version
     if package.licence:
-        component["licenses"] = [{"license": {"name": package.licence}}]
+        component["licenses"] = [{"license": {"name": each}} for each in package.licence.split("\n")]
     hashes = []
     for one in package.hashes if len(package.hashes) == 1 else ():  # several are those of several files
         kind, _, digits = one.rpartition(":")
@@ -105,6 +105,8 @@ def _component(url: str, package: FoundPackage) -> dict[str, Any]:
             hashes.append({"alg": name, "content": digits.lower()})
     if hashes:
         component["hashes"] = hashes
+    if package.bytes:
+        component["properties"] = [{"name": "cordee:installed_bytes", "value": str(package.bytes)}]
     return component
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cordee.systems.scan.files import Tree
 from cordee.systems.scan.images.scan import image_form, look_into
 from cordee.systems.scan.node.verdict import FileVerdict
@@ -9,13 +11,14 @@ from cordee.systems.scan.packages.judge import PackageJudge, PackageScan
 from cordee.systems.scan.packages.site import judge_of, site_of
 
 
-def scan_packages(tree: Tree, cluster: str, advisories: str | None = None) -> PackageScan:
-    """Return what is to be said of the packages of a tree.
+def scan_packages(tree: Tree, cluster: str, advisories: str | None = None, allowed: Iterable[str] = ()) -> PackageScan:
+    """Return what is to be said of the packages of a tree, and of what its images hold.
 
     Args:
         tree: of files.
         cluster: whose lists of names and snapshot are taken.
         advisories: another snapshot.
+        allowed: names in pickles that are known to be harmless.
 
     Raises:
         UsageError: a list or the snapshot is not there, or is none.
@@ -26,13 +29,13 @@ def scan_packages(tree: Tree, cluster: str, advisories: str | None = None) -> Pa
     for folder in tree.left_out:
         judge.environment(folder)
     for image in tree.images:
-        judge_image(image, judge)
+        judge_image(image, judge, allowed)
     return judge.result()
 
 
-def judge_image(path: str, judge: PackageJudge) -> FileVerdict:
+def judge_image(path: str, judge: PackageJudge, allowed: Iterable[str] = ()) -> FileVerdict:
     """Judge what is in an image, and return the verdict."""
-    look = look_into(path, image_form(path) or "squashfs")
+    look = look_into(path, image_form(path) or "squashfs", allowed=allowed)
     if not look.confined and look.form != "folder":
         judge.notes.append(
             f"this kernel does not confine the process that looked into {path}: only its memory and time are limited"

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cordee.core.errors import UsageError
+from cordee.core.terminal.group import DefaultGroup
 from cordee.job.terminal.options import json_option
 from cordee.systems.score.cli import COMMANDS
 
@@ -34,29 +35,11 @@ class _Commands(MutableMapping[str, click.Command]):
         return len(COMMANDS)
 
 
-class ScoreGroup(click.Group):
+class ScoreGroup(DefaultGroup):
     """A command that gives way to one of COMMANDS when its first word is that command's name."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**{**attributes, "commands": _Commands(), "no_args_is_help": False})
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        if args and args[0] in COMMANDS:
-            named = f"{info_name} {args[0]}" if parent is None else f"score {args[0]}"
-            return self.commands[args[0]].make_context(named, args[1:], parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.allow_interspersed_args = True
-        return click.Command.parse_args(self, ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        return click.Command.invoke(self, ctx)
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return click.Command.collect_usage_pieces(self, ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if COMMANDS:

@@ -100,17 +100,13 @@ def new(name: str, base: str | None, directory: str) -> None:
     from cordee.systems.services.draft import draft
 
     path = Path(directory).expanduser() / f"{name}.toml"
-    write_new(path, draft(name, base, path))
+    write_new(path, draft(name, base, path), f"cordee service check {path}")
     click.echo(f"wrote {path}; `cordee service check {path}` says whether it is right", err=True)
 
 
 @click.command("check")
 @click.argument("service")
-@click.option(
-    "--target",
-    type=click.Choice(TARGETS),
-    help="Whether this target can honour it, too.",
-)
+@click.option("--target", type=click.Choice(TARGETS), help="Whether this target can honour it, too.")
 @json_option
 def check(service: str, target: Target | None, as_json: bool) -> None:
     """Check a blueprint, with file and line of each fault. Exit code 2: it is wrong.

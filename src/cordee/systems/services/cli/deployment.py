@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from cordee.core.errors import EXIT_BAD, UsageError
 from cordee.core.terminal.output import print_findings, print_json
 from cordee.job.terminal.options import duration, json_option
-from cordee.systems.services.blueprint import TARGETS, Target
+from cordee.systems.services.blueprint import ALLOCATION, KUBERNETES, TARGETS, Target
+from cordee.systems.services.cli.cluster import (
+    apply_release,
+    cluster_options,
+    place_options,
+    release_logs,
+    release_status,
+    remove_release,
+    require_none,
+    roll_back_release,
+)
 
 if TYPE_CHECKING:
+    from cordee.systems.services.blueprint import LoadedBlueprint
     from cordee.systems.services.deployment import ServiceStatus
+    from cordee.systems.services.start import Wish
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def told(now: ServiceStatus) -> None:
     """Say on standard error what a service waits for."""
     click.echo(f"cordee: {now.name} is {now.state}: {now.why}", err=True)
+
+
+def silent(now: ServiceStatus) -> None:
+    """Say nothing: the result is a document."""
 
 
 def print_status(one: ServiceStatus) -> None:
@@ -53,33 +72,87 @@ def _ports(given: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
+_RUN_OPTIONS = (
+    click.option(
+        "--on",
+        "cluster",
+        metavar="CLUSTER",
+        help="Where to run (default: CORDEE_ON, else local); for kubernetes: whose profile counts.",
+    ),
+    click.option(
+        "--model", metavar="RUN|PATH", help="Serve the newest checkpoint of a run, or one at a path: it is exported."
+    ),
+    click.option("--config", metavar="DIR", help="Where the model's config.json and tokenizer are."),
+    click.option("--replicas", metavar="N|N..M", help="How many servers of the model; a range follows the requests."),
+    click.option(
+        "--job", "jobs", multiple=True, metavar="KEY=VALUE", help="A key of the job it becomes, as need.account=a123."
+    ),
+    click.option(
+        "--port", "ports", multiple=True, metavar="NAME=NUMBER", help="The number that an endpoint must have."
+    ),
+    click.option(
+        "--bind",
+        type=click.Choice(["loopback", "network"]),
+        default="loopback",
+        show_default=True,
+        help="Who reaches it: its own node, or other nodes, too.",
+    ),
+    click.option("--idle", metavar="DURATION", help="Stop it when nobody was connected for so long."),
+    click.option("--time", metavar="DURATION", help="How long its allocation lasts, under a scheduler."),
+    click.option("--door", is_flag=True, help="Behind the front door: its address stays, see `cordee service door`."),
+)
+_OF_RUNS = ("cluster", "model", "config", "replicas", "jobs", "ports", "bind", "idle", "time", "door")
+
+
+def _run_options(function: F) -> F:
+    """Add what is asked for where a service is a run."""
+    for option in reversed(_RUN_OPTIONS):
+        function = option(function)
+    return function
+
+
+def _wish(
+    loaded: LoadedBlueprint, called: str, target: Target | None, parameters: dict[str, str], given: dict[str, Any]
+) -> Wish:
+    """Return what was asked for; a model is made ready for it.
+
+    Args:
+        called: the service's name.
+        given: the values of `_run_options`.
+
+    Raises:
+        CordeeError: it cannot be had.
+    """
+    from cordee.job.cluster import load_cluster
+    from cordee.job.terminal.options import cluster_name, flags
+    from cordee.systems.services.deployment import door_port
+    from cordee.systems.services.instance import ServiceFolder, services_folder
+    from cordee.systems.services.models import PARAMETER, made_ready, require_free
+    from cordee.systems.services.start import Wish, default_target
+
+    place = cluster_name(given["cluster"])
+    where = default_target(load_cluster(place), target, loaded.blueprint)
+    ports, settings = _ports(given["ports"]), flags(None, given["jobs"])
+    idle, time = (duration(given[key], f"--{key}") if given[key] else None for key in ("idle", "time"))
+    door = door_port(called) if given["door"] else None
+    if given["replicas"]:
+        parameters["replicas"] = given["replicas"]
+    if given["model"]:
+        folder = ServiceFolder(services_folder() / called)
+        require_free(folder)
+        parameters[PARAMETER] = str(made_ready(folder, loaded, given["model"], given["config"]))
+    bind = "network" if door and where == ALLOCATION else given["bind"]
+    return Wish(where, place, parameters, ports, bind, idle, time, settings, door)
+
+
 @click.command("deploy")
 @click.argument("service")
 @click.option("--name", help="The service's name (default: the blueprint's).")
-@click.option("--on", "cluster", metavar="CLUSTER", help="Where to run (default: CORDEE_ON, else local).")
 @click.option(
-    "--target",
-    type=click.Choice(TARGETS[:3]),
-    help="What it runs on (default: process here, slurm on a cluster).",
+    "--target", type=click.Choice(TARGETS), help="What it runs on (default: process here, slurm on a cluster)."
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the blueprint.")
-@click.option(
-    "--job",
-    "job_settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A key of the job it becomes, as need.account=a123.",
-)
-@click.option("--port", "ports", multiple=True, metavar="NAME=NUMBER", help="The number that an endpoint must have.")
-@click.option(
-    "--bind",
-    type=click.Choice(["loopback", "network"]),
-    default="loopback",
-    show_default=True,
-    help="Who reaches it: its own node, or other nodes, too.",
-)
-@click.option("--idle", metavar="DURATION", help="Stop it when nobody was connected for so long.")
-@click.option("--time", "time_", metavar="DURATION", help="How long its allocation lasts, under a scheduler.")
+@_run_options
 @click.option(
     "--wait",
     default="10min",
@@ -87,69 +160,66 @@ def _ports(given: tuple[str, ...]) -> dict[str, int]:
     metavar="DURATION",
     help="How long to wait until it is ready; 0s: not at all.",
 )
+@place_options
+@cluster_options
+@click.option("--dry-run", is_flag=True, help="Only show what would change on Kubernetes: what has drifted.")
 @json_option
 def deploy(
     service: str,
     name: str | None,
-    cluster: str | None,
     target: Target | None,
     settings: tuple[str, ...],
-    job_settings: tuple[str, ...],
-    ports: tuple[str, ...],
-    bind: str,
-    idle: str | None,
-    time_: str | None,
     wait: str,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Start SERVICE, an entry of the catalogue or the file of a blueprint, as a run, and wait until it is ready.
 
-    It listens on loopback, and asks for a token or password that only you can read.
+    It listens on loopback, and asks for a token or password that only you can read. On Kubernetes its manifests are applied by
+    kubectl, what an earlier release has left is pruned, and Secrets are made where they are not there.
 
     \b
     Example:
       cordee service deploy mlflow
+      cordee service deploy mlflow --target kubernetes --namespace tracking --dry-run
       cordee service deploy tensorboard --set logdir=$PWD/logs
+      cordee service deploy endpoint --model last --replicas 1..4
       cordee service deploy postgresql --on alps --time 12h
     """
-    from cordee.job.cluster import load_cluster
-    from cordee.job.terminal.options import cluster_name, flags
     from cordee.systems.services.catalogue import find_blueprint
     from cordee.systems.services.deployment import deploy as deployed
     from cordee.systems.services.draft import require_name
-    from cordee.systems.services.start import Wish, default_target
 
-    loaded = find_blueprint(service)
-    place = cluster_name(cluster)
-    wish = Wish(
-        default_target(load_cluster(place), target, loaded.blueprint),
-        place,
-        pairs(settings, "--set"),
-        _ports(ports),
-        bind,
-        duration(idle, "--idle") if idle else None,
-        duration(time_, "--time") if time_ else None,
-        flags(None, job_settings),
-    )
+    loaded, parameters = find_blueprint(service), pairs(settings, "--set")
+    of_runs = {key: options.pop(key) for key in _OF_RUNS}
+    if target == KUBERNETES:
+        cluster = of_runs.pop("cluster")
+        others = (name, *(value for key, value in of_runs.items() if (key, value) != ("bind", "loopback")))
+        apply_release(loaded, parameters, cluster, options, others, wait, as_json)
+        return
+    require_none(options)
+    called = require_name(name or loaded.blueprint.name)
+    wish = _wish(loaded, called, target, parameters, of_runs)
     if not as_json:
         print_findings([one for one in loaded.findings if one.rule not in ("image-tag",)])
-    now = deployed(
-        loaded,
-        require_name(name or loaded.blueprint.name),
-        wish,
-        duration(wait, "--wait"),
-        (lambda _: None) if as_json else told,
-    )
+    now = deployed(loaded, called, wish, duration(wait, "--wait"), silent if as_json else told)
     if as_json:
         print_json({"schema": "cordee.service-deploy/1", "service": now.name, **now.document()})
     else:
         print_status(now)
 
 
+def _at_namespace(function: F) -> F:
+    """Add where a service on Kubernetes is."""
+    function = click.option("--context", default="", help="Of the kubeconfig (default: the current one).")(function)
+    return click.option("--namespace", default="", help="Of a service on Kubernetes.")(function)
+
+
 @click.command("status")
 @click.argument("service", required=False)
+@_at_namespace
 @json_option
-def status(service: str | None, as_json: bool) -> None:
+def status(service: str | None, namespace: str, context: str, as_json: bool) -> None:
     """Show how your services are, and why: what readiness asked and got, why one waits, how one ended.
 
     Exit code 1: a SERVICE was named, and is not ready.
@@ -158,10 +228,22 @@ def status(service: str | None, as_json: bool) -> None:
     Example:
       cordee service status
       cordee service status mlflow --json
+      cordee service status mlflow --namespace tracking
     """
     from cordee.systems.services.deployment import all_status, status_of
     from cordee.systems.services.instance import find_service
 
+    if namespace:
+        if service is None:
+            raise UsageError(
+                "which service of the namespace?", given=namespace, next="name it: SERVICE --namespace ..."
+            )
+        release = release_status(service, namespace, context)
+        if as_json:
+            print_json({"schema": "cordee.service-status/1", "services": [release]})
+        else:
+            click.echo(f"{service:18} {release['state']:9} {'kubernetes':8} {release['why']}")
+        raise click.exceptions.Exit(0 if release["ready"] else EXIT_BAD)
     found = [status_of(find_service(service))] if service else all_status()
     if as_json:
         print_json({"schema": "cordee.service-status/1", "services": [one.document() for one in found]})
@@ -177,7 +259,8 @@ def status(service: str | None, as_json: bool) -> None:
 @click.command("logs")
 @click.argument("service")
 @click.option("-n", "--lines", type=click.IntRange(0), help="Only the last N lines.")
-def logs(service: str, lines: int | None) -> None:
+@_at_namespace
+def logs(service: str, lines: int | None, namespace: str, context: str) -> None:
     """Show what a service has printed; `cordee logs -f RUN` follows it.
 
     \b
@@ -187,7 +270,8 @@ def logs(service: str, lines: int | None) -> None:
     from cordee.systems.services.deployment import printed
     from cordee.systems.services.instance import find_service
 
-    for line in printed(find_service(service), lines):
+    found = release_logs(service, namespace, context, lines) if namespace else printed(find_service(service), lines)
+    for line in found:
         click.echo(line)
 
 
@@ -221,20 +305,26 @@ def open_(service: str, only_print: bool, as_json: bool) -> None:
 @click.command("stop")
 @click.argument("service")
 @click.option("--remove", is_flag=True, help="Remove its data, secrets and runs, too. Nothing brings them back.")
+@_at_namespace
 @json_option
-def stop(service: str, remove: bool, as_json: bool) -> None:
-    """End a service; its data, secrets and runs stay.
+def stop(service: str, remove: bool, namespace: str, context: str, as_json: bool) -> None:
+    """End a service; its data, secrets and runs stay. On Kubernetes all of its release but its data is deleted.
 
     \b
     Example:
       cordee service stop mlflow
     """
+    from cordee.systems.services.accounts import keep_use
     from cordee.systems.services.deployment import stop as stopped
     from cordee.systems.services.instance import find_service
 
+    if namespace:
+        remove_release(service, namespace, context, remove, as_json)
+        return
     folder = find_service(service)
     now = stopped(folder)
     if remove:
+        keep_use(folder)
         folder.remove()
     if as_json:
         print_json({"schema": "cordee.service-status/1", "services": [now.document()], "removed": remove})
@@ -247,25 +337,43 @@ def stop(service: str, remove: bool, as_json: bool) -> None:
 @click.option("--to", "blueprint", metavar="SERVICE", help="The blueprint (default: the catalogue's of the same name).")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the blueprint.")
 @click.option("--rotate", multiple=True, metavar="SECRET", help="Make a generated secret anew.")
+@click.option("--model", metavar="RUN|PATH", help="Serve another model: replicas are replaced one by one.")
+@click.option("--config", metavar="DIR", help="Where the model's config.json and tokenizer are.")
 @click.option(
     "--wait", default="10min", show_default=True, metavar="DURATION", help="How long to wait until it is ready."
 )
 @json_option
 def upgrade(
-    service: str, blueprint: str | None, settings: tuple[str, ...], rotate: tuple[str, ...], wait: str, as_json: bool
+    service: str,
+    blueprint: str | None,
+    settings: tuple[str, ...],
+    rotate: tuple[str, ...],
+    model: str | None,
+    config: str | None,
+    wait: str,
+    as_json: bool,
 ) -> None:
-    """Start another revision of a service; where it does not become ready, the one before comes back.
+    """Start another revision of a service; where it does not become ready, the one before serves on, or comes back.
+
+    The new one is ready before the old one ends, unless both would write the same data, a port has a fixed number, or --rotate is given.
 
     \b
     Example:
       cordee service upgrade mlflow --to mlflow-next.toml
       cordee service upgrade endpoint --rotate token
+      cordee service upgrade endpoint --model last
     """
     from cordee.systems.services.catalogue import find_blueprint
-    from cordee.systems.services.deployment import upgrade as upgraded
+    from cordee.systems.services.handover import upgrade as upgraded
     from cordee.systems.services.instance import find_service
+    from cordee.systems.services.models import change
 
     folder = find_service(service)
+    if model:
+        if blueprint or settings or rotate:
+            raise UsageError("a model is changed by itself", given="--model", next="leave --to, --set and --rotate out")
+        shown(change(folder, model, config, duration(wait, "--wait"), _said), as_json)
+        return
     same = rotate or settings
     loaded = (
         find_blueprint(blueprint)
@@ -276,29 +384,48 @@ def upgrade(
     )
     for name in rotate:
         folder.rotate(name, loaded.blueprint)
-    _shown(upgraded(folder, loaded, pairs(settings, "--set"), duration(wait, "--wait"), told), as_json)
+    shown(
+        upgraded(folder, loaded, pairs(settings, "--set"), duration(wait, "--wait"), told, at_once=bool(rotate)),
+        as_json,
+    )
 
 
 @click.command("rollback")
 @click.argument("service")
 @click.option("--to", "revision", type=int, metavar="REVISION", help="Which revision (default: the one before).")
+@click.option("--model", is_flag=True, help="Only the model: the one before is served again.")
+@click.option("--namespace", default="", help="Of a service on Kubernetes: its release there.")
+@cluster_options
 @json_option
-def rollback(service: str, revision: int | None, as_json: bool) -> None:
+def rollback(service: str, revision: int | None, model: bool, namespace: str, as_json: bool, **options: Any) -> None:
     """Start an earlier revision of a service again. Its data stays as it is.
 
     \b
     Example:
       cordee service rollback mlflow
+      cordee service rollback mlflow --namespace tracking
     """
-    from cordee.systems.services.deployment import earlier
-    from cordee.systems.services.deployment import upgrade as upgraded
+    from cordee.systems.services.handover import earlier
+    from cordee.systems.services.handover import upgrade as upgraded
     from cordee.systems.services.instance import find_service
+    from cordee.systems.services.models import change
 
+    if namespace:
+        roll_back_release(service, namespace, revision, options, as_json)
+        return
     folder = find_service(service)
-    _shown(upgraded(folder, earlier(folder, revision), {}, 600.0, told, "rolled back"), as_json)
+    if model:
+        shown(change(folder, None, None, 600.0, _said), as_json)
+        return
+    shown(upgraded(folder, earlier(folder, revision), {}, 600.0, told, "rolled back"), as_json)
 
 
-def _shown(now: Any, as_json: bool) -> None:
+def _said(text: str) -> None:
+    click.echo(f"cordee: {text}", err=True)
+
+
+def shown(now: ServiceStatus, as_json: bool) -> None:
+    """Print how a service is, as a document or in words."""
     if as_json:
         print_json({"schema": "cordee.service-status/1", "services": [now.document()]})
     else:

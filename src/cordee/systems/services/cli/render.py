@@ -6,12 +6,16 @@ import os
 import shlex
 import stat
 import sys
+from pathlib import Path
+from typing import Any
 
 import click
 
 from cordee.core.errors import UsageError
 from cordee.core.terminal.output import print_findings
-from cordee.systems.services.blueprint import KUBERNETES, TARGETS, Target
+from cordee.job.terminal.options import cluster_name
+from cordee.systems.services.blueprint import KUBERNETES, TARGETS, LoadedBlueprint, Target
+from cordee.systems.services.cli.cluster import place_options, site_of
 from cordee.systems.services.cli.deployment import pairs
 
 
@@ -19,20 +23,22 @@ from cordee.systems.services.cli.deployment import pairs
 @click.argument("service")
 @click.option("--target", type=click.Choice(TARGETS), default=KUBERNETES, show_default=True, help="For what.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the blueprint.")
-@click.option("--namespace", default="", help="Its namespace (default: the service's name).")
-@click.option("--project", default="", help="The group that may see the namespace (default: the blueprint's project).")
-@click.option("--ingress", default="", metavar="HOST", help="Publish its first HTTP port under this name, by TLS.")
-@click.option("--on-gpu-nodes", is_flag=True, help="Let it run on nodes with GPUs although it needs none.")
+@click.option("--on", "cluster", metavar="CLUSTER", help="Whose profile counts (default: CORDEE_ON, else local).")
+@place_options
 @click.option("--secrets", is_flag=True, help="Print new Secrets instead, for `kubectl create -f -`; only into a pipe.")
+@click.option(
+    "--gitops", metavar="DIR", type=click.Path(path_type=Path), help="Write it into a repository for Argo CD."
+)
+@click.option("--repo", default="", metavar="URL", help="Where Argo CD finds that repository (default: its origin).")
 def render(
     service: str,
     target: Target,
     settings: tuple[str, ...],
-    namespace: str,
-    project: str,
-    ingress: str,
-    on_gpu_nodes: bool,
+    cluster: str | None,
     secrets: bool,
+    gitops: Path | None,
+    repo: str,
+    **options: Any,
 ) -> None:
     """Print what SERVICE is on a target: manifests for Kubernetes, the job document for the others.
 
@@ -42,40 +48,37 @@ def render(
     \b
     Example:
       cordee service render mlflow --namespace tracking --project climate
+      cordee service render mlflow --namespace tracking --project climate --gitops services
     """
-    from cordee.core.documents.faults import document_error
     from cordee.systems.services.catalogue import find_blueprint
-    from cordee.systems.services.kubernetes.lint import manifest_findings
-    from cordee.systems.services.kubernetes.manifests import (
-        KubernetesPlace,
-        manifests,
-        secret_manifests,
-        stored_secrets,
-        yaml_text,
-    )
+    from cordee.systems.services.kubernetes.gitops import write_service
+    from cordee.systems.services.kubernetes.manifests import manifests, secret_manifests, stored_secrets
+    from cordee.systems.services.kubernetes.part import place_at
+    from cordee.systems.services.kubernetes.yaml_text import yaml_text
 
     loaded = find_blueprint(service)
     given = pairs(settings, "--set")
-    place = KubernetesPlace(namespace, project, ingress, on_gpu_nodes)
     if target != KUBERNETES:
-        if secrets or place != KubernetesPlace():
+        if secrets or gitops or any(options.values()):
             raise UsageError(
-                "namespace, project, ingress, GPU nodes and Secrets are of Kubernetes",
+                "namespaces, projects, policies, repositories and Secrets are of Kubernetes",
                 given=target,
                 next="leave them out, or choose --target kubernetes",
             )
-        click.echo(_job_document(service, target, given), nl=False)
+        click.echo(_job_document(loaded, target, given), nl=False)
         return
+    place = place_at(site_of(cluster), cluster_name(cluster), loaded.blueprint.name, options)
     if secrets:
         _require_pipe()
         click.echo(yaml_text(secret_manifests(loaded, given, place)), nl=False)
         return
     documents = manifests(loaded, given, place)
-    findings = manifest_findings(documents)
-    if any(one.severity == "error" for one in findings):
-        raise document_error(findings)
-    print_findings(findings)
-    click.echo(yaml_text(documents), nl=False)
+    _require_right(documents)
+    if gitops:
+        for path in write_service(gitops, loaded, documents, place, repo):
+            click.echo(path)
+    else:
+        click.echo(yaml_text(documents), nl=False)
     if loaded.blueprint.closed:
         click.echo("cordee: Kubernetes does not ask [closed]: that it refuses strangers is for you to see", err=True)
     for one in stored_secrets(loaded):
@@ -83,9 +86,57 @@ def render(
     if secret_manifests(loaded, given, place):
         words = ["cordee", "service", "render", service]
         words += [word for one in settings for word in ("--set", one)]
-        words += ["--namespace", namespace] if namespace else []
-        words += ["--ingress", ingress] if ingress else []
+        words += ["--on", cluster] if cluster else []
+        words += ["--namespace", options["namespace"]] if options["namespace"] else []
+        words += ["--ingress", place.ingress] if place.ingress else []
         click.echo(f"cordee: its secrets, once: {shlex.join([*words, '--secrets'])} | kubectl create -f -", err=True)
+
+
+def _require_right(documents: list[dict[str, Any]]) -> None:
+    """Raise DocumentError where the lint finds faults; print what it warns of."""
+    from cordee.core.documents.faults import document_error
+    from cordee.systems.services.kubernetes.lint import manifest_findings
+
+    findings = manifest_findings(documents)
+    if any(one.severity == "error" for one in findings):
+        raise document_error(findings)
+    print_findings(findings)
+
+
+@click.command("team")
+@click.argument("namespace")
+@click.option("--on", "cluster", metavar="CLUSTER", help="Whose profile has it (default: CORDEE_ON, else local).")
+@click.option(
+    "--gitops", metavar="DIR", type=click.Path(path_type=Path), help="Write it into a repository for Argo CD."
+)
+@click.option("--repo", default="", metavar="URL", help="Where Argo CD finds that repository (default: its origin).")
+def team(namespace: str, cluster: str | None, gitops: Path | None, repo: str) -> None:
+    """Print the NAMESPACE that services of a team share on Kubernetes, as `[kubernetes.teams]` of the profile has it.
+
+    Who runs the cluster hands it to `kubectl apply --server-side -f -`.
+
+    \b
+    Example:
+      cordee service team climate --on alps
+      cordee service team climate --on alps --gitops services
+    """
+    from cordee.core.words import did_you_mean
+    from cordee.systems.services.kubernetes.gitops import write_team
+    from cordee.systems.services.kubernetes.namespace import team_namespace
+    from cordee.systems.services.kubernetes.yaml_text import yaml_text
+
+    site = site_of(cluster)
+    if namespace not in site.teams:
+        known = list(site.teams)
+        hint = did_you_mean(namespace, known, f"add [kubernetes.teams.{namespace}], or name another profile by --on")
+        raise UsageError("the profile has no such team", given=namespace, allowed=known or "none", next=hint)
+    documents = team_namespace(namespace, site.teams[namespace], site.cilium)
+    _require_right(documents)
+    if gitops:
+        for path in write_team(gitops, namespace, site.teams[namespace], documents, repo):
+            click.echo(path)
+    else:
+        click.echo(yaml_text(documents), nl=False)
 
 
 def _require_pipe() -> None:
@@ -99,15 +150,13 @@ def _require_pipe() -> None:
         )
 
 
-def _job_document(service: str, target: Target, given: dict[str, str]) -> str:
+def _job_document(loaded: LoadedBlueprint, target: Target, given: dict[str, str]) -> str:
     """Return the job document that `deploy` would submit."""
-    from cordee.systems.services.catalogue import find_blueprint
     from cordee.systems.services.instance import ServiceFolder, services_folder
-    from cordee.systems.services.start import Wish, host_document, job_text
+    from cordee.systems.services.start import Wish, host_document, host_path, job_text
 
-    loaded = find_blueprint(service)
     folder = ServiceFolder(services_folder() / loaded.blueprint.name)
     number = max(folder.revisions(), default=0) + 1
     wish = Wish(target, "", given)
-    host_document(loaded, folder, number, wish)
-    return job_text(loaded.blueprint, folder, folder.revision(number) / "host.json", wish)
+    spec = host_path(folder, host_document(loaded, folder, number, wish))
+    return job_text(loaded.blueprint, folder, spec, wish)

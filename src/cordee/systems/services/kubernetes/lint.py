@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from cordee.core.findings import Finding
@@ -35,14 +35,21 @@ def manifest_findings(documents: Iterable[_Object]) -> list[Finding]:
             *_nodes(title, pod),
         ]
     for one in objects:
-        found += {"Service": _service, "Ingress": _ingress, "NetworkPolicy": _policy}.get(
-            one.get("kind", ""), _nothing
-        )(one, objects)
+        found += _LOOKS.get(one.get("kind", ""), _nothing)(one, objects)
     return [*found, *_quota(objects, pods)]
 
 
 def _fault(text: str, rule: str, next_: str, severity: str = "error", given: Any = None) -> Finding:
     return Finding(text, severity, rule, given=given, next=next_)
+
+
+def _beside(one: _Object, objects: list[_Object], kind: str) -> dict[str, _Object]:
+    """Return the objects of a kind in the namespace of one, by name."""
+    return {
+        other["metadata"]["name"]: other
+        for other in objects
+        if other.get("kind") == kind and _space(other) == _space(one)
+    }
 
 
 def _title(one: _Object) -> str:
@@ -110,6 +117,9 @@ def _open_secrets(objects: list[_Object]) -> Iterator[Finding]:
                     if _is_secret(variable.get("name", ""), variable.get("value")):
                         text = f"{title} holds a secret in the variable {variable['name']}"
                         yield _fault(text, "secret-in-env", "valueFrom: secretKeyRef")
+                names = [variable.get("name") for variable in container.get("env") or ()]
+                for name in sorted({str(name) for name in names if names.count(name) > 1}):
+                    yield _fault(f"{title} sets the variable {name} twice", "variable-twice", "leave one out")
                 words = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
                 if masked_words(words) != words:
                     yield _fault(f"{title} holds a secret in its arguments", "secret-in-argv", "hand it over by a file")
@@ -131,18 +141,21 @@ def _namespaces(objects: list[_Object]) -> Iterator[Finding]:
         if labels.get("pod-security.kubernetes.io/enforce") != "restricted":
             text = f"Namespace {name} does not enforce the pod security standard restricted"
             yield _fault(text, "pod-security", "pod-security.kubernetes.io/enforce: restricted")
-        denies = any(
-            other.get("kind") == "NetworkPolicy"
-            and _space(other) == name
-            and not other["spec"].get("podSelector")
-            and {"Ingress", "Egress"} <= set(other["spec"].get("policyTypes") or ())
-            and not other["spec"].get("ingress")
-            and not other["spec"].get("egress")
-            for other in objects
-        )
+        denies = any(_denies_all(other) for other in objects if _space(other) == name)
         if not denies:
             text = f"Namespace {name} has no policy that denies all traffic which is not named"
             yield _fault(text, "no-default-deny", "a NetworkPolicy with podSelector: {} and both policyTypes")
+
+
+def _denies_all(policy: _Object) -> bool:
+    """Return whether an object is a policy that lets no pod of its namespace reach or be reached."""
+    spec = policy.get("spec") or {}
+    if policy.get("kind") == "CiliumNetworkPolicy":
+        return bool(spec == {"endpointSelector": {}, "ingress": [{}], "egress": [{}]})
+    both = {"Ingress", "Egress"} <= set(spec.get("policyTypes") or ())
+    return (
+        policy.get("kind") == "NetworkPolicy" and both and not any(map(spec.get, ("podSelector", "ingress", "egress")))
+    )
 
 
 def _workload(title: str, one: _Object, labels: dict[str, str]) -> Iterator[Finding]:
@@ -225,21 +238,30 @@ def _pod_security(title: str, pod: _Object) -> Iterator[Finding]:
         yield _fault(text, "token-mounted", "automountServiceAccountToken: false")
     for container in _all_containers(pod):
         own = container.get("securityContext") or {}
-        told = {**whole, **own}
-        if told.get("runAsNonRoot") is not True or told.get("runAsUser") == 0 or told.get("runAsGroup") == 0:
-            yield _fault(f"{title} may run as root", "root", "runAsNonRoot: true, and a runAsUser that is not 0")
-        if own.get("privileged"):
-            yield _fault(f"{title} is privileged", "privileged", "leave privileged out")
-        if own.get("allowPrivilegeEscalation") is not False:
-            yield _fault(f"{title} may gain privileges", "privilege-escalation", "allowPrivilegeEscalation: false")
-        capabilities = own.get("capabilities") or {}
-        if "ALL" not in (capabilities.get("drop") or ()) or set(capabilities.get("add") or ()) - {"NET_BIND_SERVICE"}:
-            yield _fault(f"{title} keeps capabilities of root", "capabilities", "capabilities: {drop: [ALL]}")
-        if (told.get("seccompProfile") or {}).get("type") not in ("RuntimeDefault", "Localhost"):
-            yield _fault(f"{title} may call all of the kernel", "seccomp", "seccompProfile: {type: RuntimeDefault}")
+        told, capabilities = {**whole, **own}, own.get("capabilities") or {}
+        is_root = told.get("runAsNonRoot") is not True or told.get("runAsUser") == 0 or told.get("runAsGroup") == 0
+        gains = "ALL" not in (capabilities.get("drop") or ()) or set(capabilities.get("add") or ()) - {
+            "NET_BIND_SERVICE"
+        }
+        seccomp = (told.get("seccompProfile") or {}).get("type") in ("RuntimeDefault", "Localhost")
+        for wrong, text, rule, what in (
+            (is_root, "may run as root", "root", "runAsNonRoot: true, and a runAsUser that is not 0"),
+            (own.get("privileged"), "is privileged", "privileged", "leave privileged out"),
+            (
+                own.get("allowPrivilegeEscalation") is not False,
+                "may gain privileges",
+                "privilege-escalation",
+                "allowPrivilegeEscalation: false",
+            ),
+            (gains, "keeps capabilities of root", "capabilities", "capabilities: {drop: [ALL]}"),
+            (not seccomp, "may call all of the kernel", "seccomp", "seccompProfile: {type: RuntimeDefault}"),
+        ):
+            if wrong:
+                yield _fault(f"{title} {text}", rule, what)
         if own.get("readOnlyRootFilesystem") is not True:
-            text = f"{title} may change its own programs"
-            yield _fault(text, "writable-root", "readOnlyRootFilesystem: true", "warn")
+            yield _fault(
+                f"{title} may change its own programs", "writable-root", "readOnlyRootFilesystem: true", "warn"
+            )
 
 
 def _mounted(title: str, pod: _Object, one: _Object, objects: list[_Object]) -> Iterator[Finding]:
@@ -305,6 +327,10 @@ def _nodes(title: str, pod: _Object) -> Iterator[Finding]:
 
 def _service(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
     title, spec = _title(one), one.get("spec") or {}
+    if spec.get("type") == "NodePort" or (spec.get("type") == "LoadBalancer" and not _is_bounded(spec)):
+        text = f"{title} is open beside the Ingress: to whoever reaches a node, without its TLS"
+        what = "type: ClusterIP, and an Ingress or a Gateway; or loadBalancerSourceRanges, and no port of nodes"
+        yield _fault(text, "open-service", what, given=spec["type"])
     chosen = [
         pod
         for other in objects
@@ -331,17 +357,23 @@ def _service(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
             yield _fault(text, "unknown-port", "a port of the container", given=wanted)
 
 
+def _is_bounded(spec: _Object) -> bool:
+    """Return whether a load balancer lets in named networks only, and nodes no one beside it."""
+    networks = spec.get("loadBalancerSourceRanges") or ()
+    return (
+        bool(networks)
+        and not any(str(network).endswith("/0") for network in networks)
+        and spec.get("allocateLoadBalancerNodePorts") is False
+    )
+
+
 def _ingress(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
     title, spec = _title(one), one.get("spec") or {}
-    services = {
-        other["metadata"]["name"]: other
-        for other in objects
-        if other.get("kind") == "Service" and _space(other) == _space(one)
-    }
+    services = _beside(one, objects, "Service")
     for rule in spec.get("rules") or ():
         for path in (rule.get("http") or {}).get("paths") or ():
             service = (path.get("backend") or {}).get("service") or {}
-            known = services.get(service.get("name"))
+            known = services.get(str(service.get("name")))
             port = (service.get("port") or {}).get("name", (service.get("port") or {}).get("number"))
             ports = known["spec"].get("ports") or () if known else ()
             if known is None:
@@ -354,6 +386,21 @@ def _ingress(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
         if rule.get("host") not in hosts:
             text = f"{title} publishes {rule.get('host')} without TLS: passwords would be read on the way"
             yield _fault(text, "no-tls", "tls: with its host")
+
+
+def _route(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
+    title, spec = _title(one), one.get("spec") or {}
+    if not spec.get("parentRefs"):
+        yield _fault(f"{title} is at no Gateway: nobody is sent here", "missing-gateway", "parentRefs")
+    if not spec.get("hostnames"):
+        yield _fault(f"{title} takes the requests to every host name", "no-host", "hostnames")
+    services = _beside(one, objects, "Service")
+    ports = {(name, port.get("port")) for name, other in services.items() for port in other["spec"].get("ports") or ()}
+    for rule in spec.get("rules") or ():
+        for backend in rule.get("backendRefs") or ():
+            if (backend.get("name"), backend.get("port")) not in ports:
+                text = f"{title} leads to {backend.get('name')}:{backend.get('port')}, which is no Service here"
+                yield _fault(text, "missing-service", "a Service and its port", given=backend.get("name"))
 
 
 def _policy(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
@@ -402,3 +449,21 @@ def _number(quantity: Any) -> float:
     unit = match[2] or ""
     power = "kMGTP".find(unit[:1].replace("K", "k")) + 1 if unit not in ("", "m") else 0
     return float(match[1]) * (0.001 if unit == "m" else (1024 if unit.endswith("i") else 1000) ** power)
+
+
+def _binding(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
+    role = (one.get("roleRef") or {}).get("name")
+    if role in ("cluster-admin", "admin", "edit"):
+        text = f"{_title(one)} lets its subjects change what is here, and read its Secrets"
+        severity = "warn" if role == "edit" else "error"
+        yield _fault(text, "wide-role", "the role view, or one of its own", severity, role)
+
+
+_LOOKS: dict[str, Callable[[_Object, list[_Object]], Iterator[Finding]]] = {
+    "Service": _service,
+    "Ingress": _ingress,
+    "HTTPRoute": _route,
+    "NetworkPolicy": _policy,
+    "RoleBinding": _binding,
+    "ClusterRoleBinding": _binding,
+}

@@ -1,41 +1,56 @@
 """`python -m cordee.systems.services.node.host SPEC`: one service on one node, as the rank of a run or beside the ranks of a job.
 
-It picks ports, writes configuration files, starts the program, asks it whether it is ready and closed to strangers, writes what it
+With `-` in place of SPEC, its document is the first line of standard input, whose end ends the service; what it learns is told on
+standard output as JSON lines, too.
+
+It starts the program, asks it whether it is ready and closed to strangers, writes what it
 learns into the run's folder, ends the program when it is told to, and ends with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import glob
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Iterable, Optional
 
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.errors import CordeeError
+from cordee.machine.tcp_sockets import connected_to
 from cordee.runs.folder import say, write_atomically
-from cordee.systems.services.node.probe import ServiceAnswer, ask, ask_closed, words_of
-from cordee.systems.services.node.texts import STATE_SCHEMA, client_path, filled, shell_lines, state_path
-from cordee.wire.ports import pick_port
+from cordee.systems.services.node.location import ServiceFailed, ServiceLocation
+from cordee.systems.services.node.probe import ServiceAnswer, ask, ask_closed
+from cordee.systems.services.node.program import (
+    HostedProgram,
+    ServiceHopeless,
+    container_name,
+    pause_after,
+)
+from cordee.systems.services.node.texts import (
+    STATE_SCHEMA,
+    client_path,
+    drain_path,
+    filled,
+    log_path,
+    read_state,
+    shell_lines,
+    state_path,
+)
 
 _TELL_EVERY_S = 10.0
 _TICK_S = 0.1
+_DRAIN_LOOK_S = 0.5
 _LOCK_WAIT_S = 20.0
-_NOT_THEIRS = ("CORDEE_", "SLURM_", "PMI", "OMPI_")
-_OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
-
-
-class ServiceFailed(CordeeError):
-    """The service cannot be started, or has ended."""
-
-    kind = "service"
+# A program that answered for so long is well: the next pause is the first again.
+_WELL_S = 60.0
 
 
 class ServiceHost:
@@ -50,15 +65,19 @@ class ServiceHost:
         self._spec, self._run = spec, run
         self._name: str = spec["service"]
         self._state_file = state_path(run, self._name)
-        self._child: Optional[subprocess.Popen[bytes]] = None
+        self._program: Optional[HostedProgram] = None
         self._stopping = False
-        self._began = monotonic()
+        self._began = self._looked = monotonic()
         self._last: Optional[ServiceAnswer] = None
         self._ready_at: Optional[float] = None
         self._told = (0.0, "")
-        self._address = "127.0.0.1" if spec["bind"] == "loopback" else _own_address()
-        self._ports: dict[str, int] = {}
-        self._env: dict[str, str] = {}
+        self._place = ServiceLocation(spec, self._state_file.parent / f"{self._name}.files")
+        self._log: Any = None
+        self._hopeless = False
+        self._proven = bool(read_state(self._state_file).get("proven"))  # was it ever ready, in this run?
+        self._marks: dict[str, bool] = {}
+        self._drain_by: Optional[float] = None
+        self._tells = bool(spec.get("tells"))
 
     def run(self) -> int:
         """Run the service until it ends, or is told to.
@@ -70,21 +89,71 @@ class ServiceHost:
             signal.signal(name, lambda *_: setattr(self, "_stopping", True))
         try:
             os.makedirs(self._state_file.parent, 0o700, exist_ok=True)
-            with self._only_writer():
-                self._prepare()
-                return self._serve()
+            if self._tells:
+                threading.Thread(target=self._until_hung_up, daemon=True).start()
+                self._log = log_path(self._run, self._name).open("ab")
+            with self._only_writer() if self._spec["lock"] else contextlib.nullcontext():
+                return self._serve_on()
         except ServiceFailed as error:
+            self._hopeless = isinstance(error, ServiceHopeless)
             self._tell("failed", error.text)
             say(f"cordee service {self._name}: {error}")
             return 1
         finally:
-            self._end()
+            if self._program is not None:
+                self._program.end()
+
+    def _serve_on(self) -> int:
+        """Serve until the end; a program that was ready once is started again however often it ends, after pauses that grow.
+
+        Raises:
+            ServiceFailed: it was never ready, lets strangers in, or is started again by whoever started this.
+        """
+        times = 0
+        while True:
+            try:
+                self._place.choose_ports()
+                self._place.fill()
+                return self._serve()
+            except ServiceFailed as error:
+                if self._tells or not self._proven or isinstance(error, ServiceHopeless):
+                    raise
+                lasted_s = monotonic() - self._ready_at if self._ready_at is not None else 0.0
+                times = 1 if lasted_s > _WELL_S else times + 1
+                self._ready_at, pause_s = None, pause_after(times)
+                if self._program is not None:
+                    self._program.end()
+                why = f"{error.text}; it is started again in {pause_s:.0f} s"
+                say(f"cordee service {self._name}: {why}")
+                until = monotonic() + pause_s
+                while (now := monotonic()) < until:
+                    if self._is_over(now):
+                        return 0
+                    self._tell("starting", why)
+                    time.sleep(_TICK_S)
+
+    def _until_hung_up(self) -> None:
+        """End when whoever started this is gone, or wants its end."""
+        while sys.stdin.readline():
+            pass
+        self._stopping = True
+
+    def beside(self, told: dict[str, Any], argv: list[str]) -> int:
+        """Run a command beside the service that runs, as `told` says, on this machine; return its exit code."""
+        place, inside = self._place, self._spec.get("container")
+        place.address = told["address"]
+        place.ports = {one["name"]: one["port"] for one in told["endpoints"]}
+        place.fill()
+        words = [filled(word, place.known) for word in argv]
+        before = ["podman", "exec", container_name(self._spec, place.folder)] if inside else []
+        env = dict(os.environ) if inside else place.env
+        return subprocess.run([*before, *words], env=env, stdin=subprocess.DEVNULL).returncode
 
     def _only_writer(self) -> Any:
         """Return the open lock of the volumes: one program at a time writes them."""
         path = Path(self._spec["lock"])
         lock = path.open("a+")
-        until = monotonic() + _LOCK_WAIT_S
+        until = monotonic() + self._spec.get("lock_wait_s", _LOCK_WAIT_S)
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,100 +165,32 @@ class ServiceHost:
                     raise ServiceFailed(
                         text, given=str(path), next="stop that one first, or wait for its end"
                     ) from None
+            self._marks["waits"] = True
             self._tell("starting", "another program of this service still has its data open")
             time.sleep(_TICK_S)
 
-    def _prepare(self) -> None:
-        spec = self._spec
-        for name, about in spec["ports"].items():
-            number = about["number"]
-            if number is not None and not _free(self._address, number):
-                raise ServiceFailed(
-                    f"the port {number} is taken",
-                    given=f"{self._address}:{number}",
-                    allowed="a free port",
-                    next="deploy without --port: a free one is found",
-                )
-            self._ports[name] = number or pick_port(self._address)
-        inside = spec.get("container")
-        folder = self._state_file.parent / f"{self._name}.files"
-        known = {"host": "0.0.0.0" if inside else self._address, "name": self._name}
-        self._values: dict[str, str] = {}
-        for name, about in spec["secrets"].items():
-            try:
-                self._values[f"value.{name}"] = Path(about["path"]).read_text().rstrip("\n")
-            except OSError as error:
-                text = f"the secret {name} cannot be read: {words_of(error)}"
-                raise ServiceFailed(text, given=about["path"], next="deploy the service again, or restore it") from None
-            known[f"secret.{name}"] = f"/run/cordee/secrets/{name}" if inside else about["path"]
-        for name, number in self._ports.items():
-            protocol = spec["ports"][name]["protocol"]
-            at = f"{self._address}:{number}"
-            known[f"port.{name}"] = str(spec["ports"][name]["inside"] if inside else number)
-            known[f"url.{name}"] = f"http://{at}" if protocol == "http" else at
-        for name, about in spec["volumes"].items():
-            os.makedirs(about["path"], 0o700, exist_ok=True)
-            known[f"volume.{name}"] = about["inside"] if inside else about["path"]
-        known.update({f"parameter.{name}": value for name, value in spec["parameters"].items()})
-        os.makedirs(folder, 0o700, exist_ok=True)
-        for name in spec["files"]:
-            known[f"file.{name}"] = f"/run/cordee/files/{name}" if inside else str(folder / name)
-        for name, text in spec["files"].items():
-            write_atomically(folder / name, filled(text, {**known, **self._values}), durable=False)
-        self._known, self._folder = known, folder
-        base = {} if inside else _plain_environment(spec["path"])
-        own = {name: filled(text, {**known, **self._values}) for name, text in spec["env"].items()}
-        for name, about in spec["secrets"].items():
-            if about["env"]:
-                own[about["env"]] = self._values[f"value.{name}"]
-            if about["env_file"]:
-                own[about["env_file"]] = known[f"secret.{name}"]
-        self._own = own
-        self._env = {**base, **own}
-
     def _serve(self) -> int:
-        spec = self._spec
+        self._marks = {}
+        self._began = monotonic()
         self._tell("starting", "its program is started")
-        for argv in spec["setup"]:
-            words = [filled(word, self._known) for word in argv]
-            try:
-                code = subprocess.run(words, env=self._env, stdin=subprocess.DEVNULL).returncode
-            except OSError as error:
-                raise self._not_there(words[0], error) from None
-            if code:
-                raise ServiceFailed(
-                    f"the set-up command {words[0]} ended with exit code {code}",
-                    next="see its output: `cordee service logs`",
-                )
-        argv = self._command()
-        try:
-            self._child = subprocess.Popen(
-                argv, env=self._process_env(), stdin=subprocess.DEVNULL, start_new_session=True
-            )
-        except OSError as error:
-            raise self._not_there(argv[0], error) from None
+        self._program = program = HostedProgram(self._spec, self._place, self._log)
+        program.set_up()
+        program.start()
         return self._watch()
-
-    def _not_there(self, program: str, error: OSError) -> ServiceFailed:
-        what = self._spec["install"] or "install it, or choose another target"
-        text = f"the program {program} cannot be started: {words_of(error)}"
-        return ServiceFailed(text, given=program, allowed="a program of this machine", next=what)
 
     def _watch(self) -> int:
         """Ask until the program ends, or is to end."""
         spec, wrong_answers, due = self._spec, 0, 0.0
         used_at = monotonic()
         while True:
-            assert self._child is not None
-            code = self._child.poll()
+            assert self._program is not None
+            code = self._program.code
             if code is not None:
-                text = f"its program ended with {_exit_words(code)} after {monotonic() - self._began:.0f} s"
+                text = f"its program ended with {_exit_words(code)} after {monotonic() - self._began:.0f} s{self._place.full}"
                 raise ServiceFailed(text, next="see its output: `cordee service logs`")
-            if self._stopping:
-                self._end()
-                self._tell("stopped", "it was asked to end")
-                return 0
             now = monotonic()
+            if self._is_over(now):
+                return 0
             if now >= due:
                 probe = spec["ready"] if self._ready_at is None else spec["live"] or spec["ready"]
                 due = now + (probe["every_s"] if self._ready_at is None else max(probe["every_s"], 2.0))
@@ -201,41 +202,61 @@ class ServiceHost:
                 if answer.right and self._ready_at is None:
                     self._become_ready()
                 elif self._ready_at is None and now - self._began > probe["within_s"]:
-                    raise ServiceFailed(
-                        f"it was not ready within {probe['within_s']:.0f} s: {_said(answer)}",
-                        next="see its output: `cordee service logs`",
-                    )
+                    text = f"it was not ready within {probe['within_s']:.0f} s: {_said(answer)}{self._place.full}"
+                    kind = ServiceFailed if self._proven else ServiceHopeless
+                    raise kind(text, next="see its output: `cordee service logs`")
                 elif self._ready_at is not None and spec["live"] and wrong_answers >= spec["live"]["failures"]:
                     raise ServiceFailed(
                         f"it gave {wrong_answers} wrong answers in a row: {_said(answer)}", next="it is started again"
                     )
-                state = (
-                    "ready"
-                    if self._ready_at is not None and wrong_answers == 0
-                    else "starting"
-                    if self._ready_at is None
-                    else "unready"
-                )
-                self._tell(state, _said(answer))
+                state = "unready" if wrong_answers else "ready"
+                self._tell("starting" if self._ready_at is None else state, _said(answer))
             if spec["idle_s"] and self._ready_at is not None:
-                if _connected(self._ports.values()):
+                if _connected(self._place.ports.values()):
                     used_at = now
                 elif now - max(used_at, self._ready_at) > spec["idle_s"]:
-                    self._end()
+                    self._program.end()
+                    self._marks["idle"] = True
                     self._tell("stopped", f"nobody was connected for {spec['idle_s']:.0f} s")
                     return 0
             time.sleep(_TICK_S)
 
+    def _is_over(self, now: float) -> bool:
+        """End the program where somebody has asked for that, and return whether it is so."""
+        asked = self._stopping
+        if not asked and not self._drained(now):
+            return False
+        if self._program is not None:
+            self._program.end()
+        self._tell("stopped", "it was asked to end" if asked else "another run of it has taken its place")
+        return True
+
+    def _drained(self, now: float) -> bool:
+        """Return whether it was asked to end once nobody is connected, and nobody is, or for too long."""
+        if self._drain_by is None:
+            if now - self._looked < _DRAIN_LOOK_S:
+                return False
+            self._looked = now
+            try:
+                self._drain_by = now + float(drain_path(self._run, self._name).read_text())
+            except (OSError, ValueError):
+                return False
+            self._tell("draining", "another run takes its place")
+        return now > self._drain_by or not _connected(self._place.ports.values())
+
     def _become_ready(self) -> None:
-        self._ready_at = monotonic()
-        known = {**self._known, **self._values}
+        self._ready_at, self._proven = monotonic(), True
+        known = {**self._place.known, **self._place.values}
+        known.update({f"url.{name}": url for name, url in self._spec.get("door", {}).items()})
         variables = {name: filled(text, known) for name, text in self._spec["client"].items()}
         write_atomically(client_path(self._run, self._name), shell_lines(variables), durable=False)
 
     def _ask(self, probe: dict[str, Any]) -> ServiceAnswer:
-        words = [filled(word, self._known) for word in probe["command"] or ()]
-        token = self._values["value.token"] if self._spec["guard"] == "token" else None
-        return ask({**probe, "command": words}, self._address, self._ports.get(probe["port"]), self._env, token)
+        place = self._place
+        words = [filled(word, place.known) for word in probe["command"] or ()]
+        token = place.values["value.token"] if self._spec["guard"] == "token" else None
+        port = place.ports.get(probe["port"])
+        return ask({**probe, "command": words}, place.address, port, place.env, token)
 
     def _closed(self) -> Optional[ServiceAnswer]:
         """Return what is wrong where a stranger is let in; None where the service is closed, or nothing asks for that.
@@ -243,32 +264,20 @@ class ServiceHost:
         Raises:
             ServiceFailed: a stranger is let in.
         """
-        closed = self._spec["closed"]
+        closed, place = self._spec["closed"], self._place
         if not closed:
             return None
-        words = [filled(word, self._known) for word in closed["command"] or ()]
-        stranger = {name: value for name, value in self._env.items() if name not in self._own}
-        answer = ask_closed({**closed, "command": words}, self._address, self._ports.get(closed["port"]), stranger)
+        words = [filled(word, place.known) for word in closed["command"] or ()]
+        stranger = {name: value for name, value in place.env.items() if name not in place.own}
+        port = place.ports.get(closed["port"])
+        answer = ask_closed({**closed, "command": words}, place.address, port, stranger)
         if answer.right:
             return None
         if answer.got[:1] == "2" or answer.got.startswith("exit code 0"):
-            raise ServiceFailed(
+            raise ServiceHopeless(
                 f"it lets strangers in, so it was ended: {_said(answer)}", next="give it a password, or set guard"
             )
         return answer
-
-    def _command(self) -> list[str]:
-        spec = self._spec
-        argv = [filled(word, self._known) for word in spec["argv"]]
-        inside = spec.get("container")
-        if not inside:
-            return argv
-        variables = self._folder / ".env"
-        write_atomically(variables, "".join(f"{name}={value}\n" for name, value in self._own.items()), durable=False)
-        return [*_container_words(spec, self._address, self._ports, self._folder, variables), *argv]
-
-    def _process_env(self) -> dict[str, str]:
-        return dict(os.environ) if self._spec.get("container") else self._env
 
     def _tell(self, state: str, why: str) -> None:
         """Write what is known, when it has changed, and every ten seconds as a sign of life."""
@@ -277,15 +286,6 @@ class ServiceHost:
             return
         self._told = now, state
         spec = self._spec
-        endpoints = [
-            {
-                "name": name,
-                "url": self._known[f"url.{name}"],
-                "port": number,
-                "token_file": spec["token_file"],
-            }
-            for name, number in self._ports.items()
-        ]
         document = {
             "schema": STATE_SCHEMA,
             "service": self._name,
@@ -293,79 +293,42 @@ class ServiceHost:
             "state": state,
             "ready": state == "ready",
             "why": why,
+            "hopeless": self._hopeless,
+            "proven": self._proven,
+            **self._marks,
             "asked": self._last.asked if self._last else None,
             "got": self._last.got if self._last else None,
-            "endpoints": endpoints,
+            "endpoints": self._place.endpoints,
             "client_file": str(client_path(self._run, self._name)) if self._ready_at is not None else None,
             "node": os.environ.get("CORDEE_NODE") or os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
             "host": socket.gethostname(),
-            "address": self._address,
-            "pid": self._child.pid if self._child else None,
+            "address": self._place.address,
+            "pid": self._program.pid if self._program else None,
             "at": unix_s(),
             "ready_after_s": None if self._ready_at is None else round(self._ready_at - self._began, 3),
         }
+        if self._tells:
+            print(json.dumps(document), flush=True)
         try:
             write_atomically(self._state_file, json.dumps(document), durable=False)
         except CordeeError as error:  # the service goes on: what is not known here is asked of it again
             say(f"cordee service {self._name}: its state cannot be written: {error.text}")
 
-    def _end(self) -> None:
-        """End the program and all that it has started in its session."""
-        child = self._child
-        if child is None:
-            return
-        for number, wait_s in ((signal.SIGTERM, self._spec["stop_s"]), (signal.SIGKILL, 5.0)):
-            try:
-                os.killpg(child.pid, number)
-            except (ProcessLookupError, PermissionError):
-                break
-            until = monotonic() + wait_s
-            while monotonic() < until and _group_lives(child):
-                time.sleep(0.05)
-            if not _group_lives(child):
-                break
-        child.wait()
 
+def run_beside(spec: dict[str, Any], run: Path, told: dict[str, Any], argv: list[str]) -> int:
+    """Run a command of a blueprint beside its service, which runs on this machine; return its exit code.
 
-def _container_words(
-    spec: dict[str, Any], address: str, ports: dict[str, int], folder: Path, variables: Path
-) -> list[str]:
-    """Return the words before the program's own, which run it in its container."""
-    inside = spec["container"]
-    words = ["podman", "run", "--rm", "--replace", "--name", inside["name"], "--env-file", str(variables)]
-    words += [
-        "--security-opt",
-        "no-new-privileges",
-        "--cap-drop",
-        "all",
-        "--read-only",
-        "--user",
-        str(inside["user"]),
-        "--userns",
-        inside["userns"],
-    ]
-    for name, number in ports.items():
-        words += ["--publish", f"{address}:{number}:{spec['ports'][name]['inside']}"]
-    for about in spec["volumes"].values():
-        words += ["--volume", f"{about['path']}:{about['inside']}"]
-    for name, about in spec["secrets"].items():
-        words += ["--volume", f"{about['path']}:/run/cordee/secrets/{name}:ro"]
-    if spec["files"]:
-        words += ["--volume", f"{folder}:/run/cordee/files:ro"]
-    for place in ("/tmp", *inside["writable"]):
-        words += ["--tmpfs", place]
-    if inside["gpus"]:
-        words += ["--device", "nvidia.com/gpu=all"]
-    return [*words, inside["image"]]
+    Args:
+        spec: what the service was started from.
+        run: its run's folder.
+        told: what its state's file says.
 
-
-def _group_lives(child: subprocess.Popen[bytes]) -> bool:
-    child.poll()
-    try:
-        os.killpg(child.pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+    Raises:
+        ServiceFailed: it runs on another machine.
+    """
+    if told.get("host") != socket.gethostname():
+        raise ServiceFailed(f"it runs on {told.get('host')}", next="run this there, or stop the service first")
+    return ServiceHost(spec, run).beside(told, argv)
 
 
 def _said(answer: ServiceAnswer) -> str:
@@ -376,60 +339,15 @@ def _exit_words(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
-def _free(address: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError:
-            return False
-    return True
-
-
-def _own_address() -> str:
-    """Return this node's address in the network, by its name."""
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"
-
-
-def _plain_environment(first: list[str]) -> dict[str, str]:
-    """Return this environment without what is meant for ranks: the service is no part of their world."""
-    mine = [
-        place
-        for place in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        if place and not place.endswith("node.zip")
-    ]
-    env = {
-        name: value for name, value in os.environ.items() if not name.startswith(_NOT_THEIRS) and name not in _OF_RANKS
-    }
-    env.pop("PYTHONPATH", None)
-    if mine:
-        env["PYTHONPATH"] = os.pathsep.join(mine)
-    there = [place for pattern in first for place in sorted(glob.glob(pattern), reverse=True)]
-    env["PATH"] = os.pathsep.join([*there, env.get("PATH", os.defpath)])
-    return env
-
-
-def _connected(ports: Any) -> bool:
+def _connected(ports: Iterable[int]) -> bool:
     """Return whether somebody is connected to one of these ports of this machine."""
-    wanted = {f"{port:04X}" for port in ports}
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(table) as lines:
-                next(lines, None)
-                for line in lines:
-                    words = line.split()
-                    if words[3] == "01" and words[1].rpartition(":")[2] in wanted:
-                        return True
-        except OSError:
-            continue
-    return False
+    return any(connected_to(set(ports)).values())
 
 
 def main() -> int:
     """Run the service that the file in the arguments describes."""
+    if sys.argv[1] == "-":
+        return ServiceHost(json.loads(sys.stdin.readline()), Path(os.environ["CORDEE_RUN_DIR"])).run()
     path = Path(sys.argv[1])
     run = Path(os.environ.get("CORDEE_RUN_DIR") or path.parent)
     return ServiceHost(json.loads(path.read_text()), run).run()

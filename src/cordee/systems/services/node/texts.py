@@ -39,6 +39,12 @@ def filled(text: str, known: Mapping[str, str]) -> str:
     return "".join(parts)
 
 
+def hosts_of(systems: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what the hosts of a job's services are started from, by the services' names, of `systems` in a plan's step."""
+    hosts: dict[str, dict[str, Any]] = systems.get("services", {}).get("hosts", {})
+    return hosts
+
+
 def state_path(run: Path, service: str) -> Path:
     """Return the file that says how a service of a run is."""
     return run / FOLDER / f"{service}.json"
@@ -49,13 +55,32 @@ def client_path(run: Path, service: str) -> Path:
     return run / FOLDER / f"{service}.env"
 
 
+def drain_path(run: Path, service: str) -> Path:
+    """Return the file whose writing has a service end once nobody is connected; it holds after how many seconds at the latest."""
+    return run / FOLDER / f"{service}.drain"
+
+
+def log_path(run: Path, service: str) -> Path:
+    """Return the file of what a service of a job prints."""
+    return run / FOLDER / f"{service}.log"
+
+
+def read_client(path: Path) -> dict[str, str]:
+    """Return the variables that such a file sets; empty where there is none."""
+    try:
+        words = shlex.split(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
 def shell_lines(variables: Mapping[str, str]) -> str:
     """Return lines by which a shell sets variables."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return what a service's file says; empty where there is none, or none that can be read."""
+    """Return the document that a file of a service holds; empty where there is none, or none that can be read."""
     try:
         state = json.loads(path.read_text())
     except (OSError, ValueError):

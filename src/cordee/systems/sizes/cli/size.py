@@ -23,6 +23,8 @@ def command(runs_named: tuple[str, ...], runs: str | None, as_json: bool) -> Non
     Example:
       cordee size last
     """
+    from cordee.job.submit import plan_of
+    from cordee.systems.sizes.job_class import class_words
     from cordee.systems.sizes.right_size import right_size
     from cordee.systems.sizes.used import use_of
 
@@ -31,8 +33,9 @@ def command(runs_named: tuple[str, ...], runs: str | None, as_json: bool) -> Non
         if not state_of(folder).ended:
             raise UsageError("this run has not ended", given=folder.id, next="ask again when it has")
     size = right_size([use_of(folder) for folder in folders])
+    shorter = class_words(plan_of(folders[-1]), size.request)
     if as_json:
-        print_json(size.document())
+        print_json({**size.document(), "class": shorter})
         return
-    for line in size.lines():
+    for line in [*size.lines(), *([f"class: {shorter}"] if shorter else [])]:
         click.echo(line)

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,18 +55,33 @@ def trace(
     Raises:
         TraceError: it could not be traced, took too long, or too much memory.
     """
+    with tempfile.TemporaryDirectory(prefix="cordee-plan-") as scratch:
+        request = {
+            "path": str(path), "function": function, "argv": list(argv), "folder": str(folder), "gpu": gpu,
+            "memory_bytes": limit_bytes, "trains": workload.trains, "precision": workload.precision, "task": workload.task,
+            "optimizer": workload.optimizer, "micro_batch": workload.micro_batch, "sequence": workload.sequence,
+            "checkpointing": workload.checkpointing, "rank": workload.rank, "scratch": scratch,
+        }  # fmt: skip
+        return _asked(request, python, folder, environ, limit_s)
+
+
+def _asked(
+    request: dict[str, Any], python: str, folder: Path, environ: Mapping[str, str], limit_s: float
+) -> TracedModel:
+    """Return what a child answers to a request."""
     reading, writing = os.pipe()
-    request = {
-        "path": str(path), "function": function, "argv": list(argv), "folder": str(folder), "gpu": gpu,
-        "answer_fd": writing, "memory_bytes": limit_bytes, "trains": workload.trains, "precision": workload.precision,
-        "optimizer": workload.optimizer, "micro_batch": workload.micro_batch, "sequence": workload.sequence,
-    }  # fmt: skip
+    request["answer_fd"] = writing
+    scratch, path, function = request["scratch"], Path(request["path"]), request["function"]
     env = {
         **environ,
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": scratch,
+        "MPLCONFIGDIR": scratch,
+        "TRITON_CACHE_DIR": scratch,
+        "TORCHINDUCTOR_CACHE_DIR": scratch,
     }
     try:
         child = subprocess.Popen(

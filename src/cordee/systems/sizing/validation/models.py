@@ -25,6 +25,22 @@ class TokenAttention(nn.Module):
         return self.out(found.transpose(1, 2).reshape(batch, length, WIDTH))
 
 
+class SplitAttention(nn.Module):
+    """Self-attention with a matrix each for queries, keys and values, which tensor parallelism can divide by heads."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.value, self.out = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        width = WIDTH // HEADS
+        parts = (part(x).view(batch, length, -1, width).transpose(1, 2) for part in (self.query, self.key, self.value))
+        found = functional.scaled_dot_product_attention(*parts, is_causal=True)
+        return self.out(found.transpose(1, 2).reshape(batch, length, -1))
+
+
 class GatedMlp(nn.Module):
     """An MLP with a gate, as Llama has it."""
 
@@ -263,6 +279,7 @@ def _low_rank():
 BLOCKS = {
     "gpt": lambda: MixerBlock(TokenAttention(), PlainMlp()),
     "llama": lambda: MixerBlock(TokenAttention(), GatedMlp(), nn.RMSNorm),
+    "split_llama": lambda: MixerBlock(SplitAttention(), GatedMlp(), nn.RMSNorm),
     "dense_experts": lambda: MixerBlock(TokenAttention(), DenseExperts()),
     "mamba": lambda: MixerBlock(ScanMixing(), PlainMlp()),
     "bert_lora": _low_rank,

@@ -15,6 +15,7 @@ _FAR_TOO_LARGE = 4.0
 _SMALL_BYTES = 1 << 30
 _SAVE_MARGIN = 1.25
 _IDLE_RATIO = 0.05
+_GPU_MARGIN, _RESERVED_RATIO, _FULL_RATIO = 1.2, 0.7, 0.97
 TOO_SMALL, TOO_LARGE = "request-too-small", "request-too-large"
 
 
@@ -25,6 +26,7 @@ class JobRequest(NamedTuple):
         time_s: in all; `limit_s` of one segment, of which `grace_s` is for saving.
         memory_bytes: of a node with `ranks_per_node`; None: what the site gives.
         every_s: between two checkpoints; `keep`: how many stay.
+        gpu_memory_bytes: that each GPU is to have at least; None: the document does not say.
     """
 
     nodes: int
@@ -38,6 +40,7 @@ class JobRequest(NamedTuple):
     every_s: Optional[float]
     keep: int
     resumes: bool
+    gpu_memory_bytes: Optional[int] = None
 
     @classmethod
     def of(cls, plan: Mapping[str, Any]) -> JobRequest:
@@ -87,6 +90,7 @@ def judged(learned: Learned, asked: JobRequest, steps: Optional[int], where: Opt
         *_time(learned, asked, steps),
         *_saves(learned, asked, where),
         *_gpus(learned, asked),
+        *_gpu_memory(learned, asked),
     ]
 
 
@@ -159,6 +163,33 @@ def _gpus(learned: Learned, asked: JobRequest) -> List[Finding]:
         text = f"the GPUs were busy for {learned.gpu_busy_ratio:.0%} of the test"
         what = "`cordee score` of the test says what they wait for; without GPUs the job starts sooner"
         return [Finding(text, "warn", TOO_LARGE, given=given, next=what)]
+    return []
+
+
+def _gpu_memory(learned: Learned, asked: JobRequest) -> List[Finding]:
+    """Hold the most that a GPU of the test held against what the request is met by, and against what that GPU has."""
+    used, total, least = learned.gpu_memory_bytes, learned.gpu_total_bytes, asked.gpu_memory_bytes
+    if not asked.gpus_per_node or not used:
+        return []
+    of = f" of its {format_size(total)}" if total else ""
+    shown = f"a GPU of the test held {format_size(used)}{of} at most"
+    given = f"gpu = memory >= {format_size(least)}" if least else f"gpus_per_node = {asked.gpus_per_node}"
+    if least and used > least:
+        text = f"the memory of GPUs is too small: {shown}; GPUs with {format_size(least)} meet the request"
+        what = f'need.gpu = "memory >= {_gigabytes(_GPU_MARGIN * used)}"'
+        if total and used > _RESERVED_RATIO * total:
+            # JAX and TensorFlow take three quarters and more of a GPU, whatever they need.
+            what += "; where the program reserves what there is (XLA_PYTHON_CLIENT_PREALLOCATE), nothing is known"
+            return [Finding(text, "warn", TOO_SMALL, given=given, next=what)]
+        return [Finding(text, "error", TOO_SMALL, given=given, next=what)]
+    if least and least > _FAR_TOO_LARGE * used + _SMALL_BYTES:
+        text = f"the memory of GPUs is far too large: {shown}"
+        what = f'need.gpu = "memory >= {_gigabytes(_GPU_MARGIN * used)}": more nodes have such GPUs, or a share of one would do'
+        return [Finding(text, "warn", TOO_LARGE, given=given, next=what)]
+    if total and used > _FULL_RATIO * total:
+        text = f"the memory of GPUs is nearly full: {shown}"
+        what = "a longer sequence or a last batch may not fit: try a smaller batch, or say need.gpu"
+        return [Finding(text, "warn", TOO_SMALL, given=given, next=what)]
     return []
 
 

@@ -71,6 +71,7 @@ class StepsPart(GraphPart):
             where = plan["steps"][0]["checkpoint"]["path"]
             own = read_json(folder.plan, folder.root)["steps"][0]["checkpoint"]["path"]
             learned, asked = learn(folder, own), JobRequest.of(plan)
+            asked = asked._replace(gpu_memory_bytes=child.about.get("gpu_memory_bytes"))
         except (CordeeError, OSError, ValueError, LookupError, TypeError) as error:
             text = f"what the test has shown is not known: {error}"
             return end._replace(findings=(Finding(text, "warn", "test-unknown"),))

@@ -8,49 +8,27 @@ from typing import Any
 import click
 
 from cordee.core.errors import EXIT_BAD, EXIT_DONE, UsageError
+from cordee.core.terminal.group import DefaultGroup
 from cordee.core.terminal.output import print_findings, print_json
 from cordee.job.terminal.options import cluster_name, duration, flags, json_option, runs_folder, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.runs.folder import RunFolder
-from cordee.systems.trials.farm_life import begin_again, follow, leave_tasks, submit_run
+from cordee.systems.trials.farm_life import TASKS, begin_again, follow, leave_tasks, name_of, submit_run
 
 _MOST_SHOWN = 50
 
 
-class FarmGroup(click.Group):
-    """A command that gives way to one of its own when its first word is that one's name."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        if args and args[0] in self.commands:
-            named = f"{info_name} {args[0]}" if parent is None else f"farm {args[0]}"
-            return self.commands[args[0]].make_context(named, args[1:], parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.allow_interspersed_args = True
-        return click.Command.parse_args(self, ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        return click.Command.invoke(self, ctx)
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return click.Command.collect_usage_pieces(self, ctx)
-
-
-@click.group(cls=FarmGroup, invoke_without_command=True)
+@click.group(cls=DefaultGroup, invoke_without_command=True)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--on", "cluster", metavar="CLUSTER", help="Where to run (default: CORDEE_ON, else local).")
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Number of nodes.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Deal the tasks out over so many jobs.")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Whole cores of each task (default: 1).")
 @click.option("--gpus", type=click.FloatRange(0), metavar="N", help="GPUs of each task; below 1: a share of one.")
 @click.option("--memory", metavar="SIZE", help="Memory of each task, such as 4GB.")
 @click.option("--time", "time", metavar="TIME", help="How long each task may take, such as 10min.")
 @click.option("--retries", type=click.IntRange(0), metavar="N", help="How often a failed task is run again.")
-@click.option(
-    "--format", "kind", metavar="KIND", help="What FILE is: auto, lines, meta, glost, disbatch, parallel, array."
-)
+@click.option("--format", metavar="KIND", help="What FILE is: auto, lines, meta, glost, disbatch, parallel, array.")
 @click.option(
     "--job", metavar="SPEC", help="A cordee.toml with what the tasks need; its `run` has {line} where the line belongs."
 )
@@ -62,17 +40,13 @@ def command(
     file: Path,
     cluster: str | None,
     nodes: int | None,
-    cores: int | None,
-    gpus: float | None,
-    memory: str | None,
     time: str | None,
-    retries: int | None,
-    kind: str | None,
     job: str | None,
     settings: tuple[str, ...],
     detach: bool,
     runs: str | None,
     as_json: bool,
+    **more: Any,
 ) -> None:
     """Run each line of FILE as a task, as many at a time as there are slots, in one allocation.
 
@@ -92,16 +66,7 @@ def command(
     from cordee.job.submit.prepare import create_run, prepare
 
     given = flags(nodes, settings)
-    asked = {
-        "file": str(file.absolute()),
-        "cores": cores,
-        "gpus": gpus,
-        "memory": memory,
-        "retries": retries,
-        "format": kind,
-    }
-    if time is not None:
-        asked["time"] = duration(time, "--time")
+    asked = {"file": str(file.absolute()), **more, "time": None if time is None else duration(time, "--time")}
     given.update({f"farm.{key}": value for key, value in asked.items() if value is not None})
     if job is None:
         given.setdefault("name", job_name(file.stem))
@@ -118,29 +83,30 @@ def command(
 
 
 def conclude(folder: RunFolder, *, detach: bool, as_json: bool) -> None:
-    """Wait for the end of a farm, or leave it; prints what became of it and exits with its code."""
+    """Wait for the end of a farm or sweep, or leave it; prints what became of it and exits with its code."""
     from cordee.systems.trials.shown import Farm
 
+    what = name_of(folder)
     state = state_of(folder) if detach else follow(folder, quiet=as_json)
-    document = Farm(folder.root).document(folder.id)
-    document["state"] = state.state
+    document = {**Farm(folder.root).document(folder.id), "state": state.state}
     if as_json:
         print_json(document)
     elif detach:
-        click.echo(
-            f"cordee: the farm continues in the background; `cordee farm show {folder.id}` says how far it is", err=True
-        )
+        told = f"`cordee {what} show {folder.id}` says how far it is"
+        click.echo(f"cordee: the {what} continues in the background; {told}", err=True)
     else:
-        click.echo(f"cordee: {state.state}: {summary(document)}", err=True)
+        why = f"; {state.text}" if state.state in ("failed", "cancelled") and not document["failed"] else ""
+        click.echo(f"cordee: {state.state}: {summary(document, TASKS[what])}{why}", err=True)
         if document["failed"]:
-            click.echo(f"cordee: `cordee farm show {folder.id} --failed` lists them", err=True)
+            listed = f"`cordee {what} show {folder.id}{' --failed' if what == 'farm' else ''}` lists them"
+            click.echo(f"cordee: {listed}", err=True)
     bad = state.state in ("failed", "cancelled") or (state.ended and document["failed"])
     raise click.exceptions.Exit(EXIT_BAD if bad else EXIT_DONE)
 
 
-def summary(document: dict[str, Any]) -> str:
+def summary(document: dict[str, Any], tasks: str = "tasks") -> str:
     """Return what became of a farm's tasks, in a line."""
-    text = f"{document['done']} of {document['tasks']} tasks done, {document['failed']} failed"
+    text = f"{document['done']} of {document['tasks']} {tasks} done, {document['failed']} failed"
     if document["running"]:
         text += f", {document['running']} with nodes"
     return text if document["seconds"] is None else f"{text}, in {document['seconds']:.1f} s"
@@ -174,10 +140,8 @@ def show(run: str, failed: bool, runs: str | None, as_json: bool) -> None:
 
 
 def _words(row: dict[str, Any]) -> str:
-    how = ""
-    if row["state"] == "failed":
-        code, signal = row.get("code"), row.get("signal")
-        how = f" ({row.get('text') or signal or ('its time was over' if row.get('reason') == 'deadline' else f'exit code {code}')})"
+    late = "its time was over" if row.get("reason") == "deadline" else f"exit code {row.get('code')}"
+    how = f" ({row.get('text') or row.get('signal') or late})" if row["state"] == "failed" else ""
     took = f" {row['seconds']:.1f} s" if row.get("seconds") is not None else ""
     tries = f" try {row['tries']}" if row["tries"] > 1 else ""
     return f"{row['id']:>6} {row['state']}{how}{took}{tries}  {row['values'].get('line', '')[:100]}"
@@ -200,9 +164,8 @@ def retry(run: str, detach: bool, runs: str | None, as_json: bool) -> None:
     folder = found(run, runs)
     failed = [row["id"] for row in Farm(folder.root).rows("failed")]
     if not failed:
-        raise UsageError(
-            "no task of this run has failed", given=folder.id, next=f"`cordee farm show {folder.id}` lists them"
-        )
+        what = f"`cordee farm show {folder.id}` lists them"
+        raise UsageError("no task of this run has failed", given=folder.id, next=what)
     leave_tasks(folder, "tasks_retried", tasks=failed)
     begin_again(folder)
     conclude(folder, detach=detach, as_json=as_json)
@@ -211,19 +174,25 @@ def retry(run: str, detach: bool, runs: str | None, as_json: bool) -> None:
 @command.command("add")
 @click.argument("run")
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--new", "only_new", is_flag=True, help="Only lines that RUN does not have, as of a list that was changed."
+)
 @click.option("--detach", is_flag=True, help="Return at once.")
 @runs_option
 @json_option
-def add(run: str, file: Path, detach: bool, runs: str | None, as_json: bool) -> None:
+def add(run: str, file: Path, only_new: bool, detach: bool, runs: str | None, as_json: bool) -> None:
     """Add the tasks of FILE to RUN, which may have ended.
 
     \b
     Example:
       cordee farm add last more.txt
+      cordee farm add last tasks.txt --new
     """
     from cordee.systems.trials.farm_life import add_tasks
 
     folder = found(run, runs)
-    add_tasks(folder, file)
+    count, there = add_tasks(folder, file, only_new)
+    known = f"{there} that the farm had are {'left out' if only_new else 'run again, but for --new'}"
+    click.echo(f"cordee: added {count} of its lines{f'; {known}' if there else ''}", err=True)
     begin_again(folder)
     conclude(folder, detach=detach, as_json=as_json)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cordee.core.documents.files import write_new
-from cordee.core.errors import UsageError
 from cordee.core.terminal.output import print_json
-from cordee.job.terminal.options import json_option, runs_option
+from cordee.job.terminal.options import flags, json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.systems.trials.cli.farm import conclude
 from cordee.systems.trials.farm_life import add_trials, begin_again
@@ -49,16 +49,16 @@ def show(run: str, runs: str | None, as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
-    counts = {
-        state: sum(trial["state"] == state for trial in sweep.trials)
-        for state in ("done", "failed", "running", "waiting")
-    }
-    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    counts = Counter(trial["state"] for trial in sweep.trials)
+    states = [state for state in ("done", "halved", "failed", "running", "waiting") if counts[state]]
+    told = ", ".join(f"{counts[state]} {state}" for state in states)
     click.echo(f"{len(sweep.trials)} trials: {told}; goal: {document['goal']}")
     for name, share in sorted((document["importance"] or {}).items(), key=lambda item: -item[1]):
         click.echo(f"  {name:<16} explains {share:5.0%} of the differences  {'#' * round(24 * share)}")
-    sign = -1.0 if sweep.part["aim"] == "max" else 1.0
-    order = sorted(sweep.trials, key=lambda trial: (trial["value"] is None, sign * (trial["value"] or 0.0)))
+    if document["front"]:
+        numbers = ", ".join(map(str, document["front"]))
+        click.echo(f"no other trial beats {len(document['front'])} of them in all goals: {numbers}")
+    order = sweep.in_order()
     for trial in order[:_MOST_SHOWN]:
         click.echo(_words(trial))
     if len(order) > _MOST_SHOWN:
@@ -67,8 +67,8 @@ def show(run: str, runs: str | None, as_json: bool) -> None:
 
 def _words(trial: dict[str, Any]) -> str:
     values = " ".join(f"{name}={value}" for name, value in trial["parameters"].items())
-    told = f"{trial['value']:.6g}" if trial["value"] is not None else trial["state"]
-    why = f"  ({trial['text']})" if trial.get("text") else ""
+    told = " ".join(f"{value:.6g}" for value in trial["values"]) if trial["values"] else trial["state"]
+    why = f"  ({trial['text']})" if trial.get("text") else "  (ended early)" if trial["state"] == "halved" else ""
     return f"{trial['id']:>6}  {told:>12}  {values}{why}"
 
 
@@ -81,9 +81,10 @@ def _words(trial: dict[str, Any]) -> str:
     type=click.Path(path_type=Path),
     help="Write the document there, not on standard output.",
 )
+@click.option("--trial", type=click.IntRange(0), metavar="N", help="Take this trial, not the best.")
 @runs_option
 @json_option
-def best(run: str, output: Path | None, runs: str | None, as_json: bool) -> None:
+def best(run: str, output: Path | None, trial: int | None, runs: str | None, as_json: bool) -> None:
     """Print the job document of RUN with the values of its best trial in place of the sweep.
 
     \b
@@ -93,7 +94,7 @@ def best(run: str, output: Path | None, runs: str | None, as_json: bool) -> None
     from cordee.systems.trials.sweeps import Sweep
 
     sweep = Sweep(found(run, runs))
-    text = sweep.best_document()
+    text = sweep.best_document(trial)
     if output is not None:
         write_new(output, text)
     if as_json:
@@ -104,23 +105,24 @@ def best(run: str, output: Path | None, runs: str | None, as_json: bool) -> None
 
 @command.command("add")
 @run_argument
-@click.option("--trials", type=click.IntRange(1), required=True, metavar="N", help="How many more.")
+@click.option("--trials", type=click.IntRange(1), metavar="N", help="How many more.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=RANGE", help="Another range of a parameter, as in [sweep]."
+)
 @click.option("--detach", is_flag=True, help="Return at once.")
 @runs_option
 @json_option
-def add(run: str, trials: int, detach: bool, runs: str | None, as_json: bool) -> None:
+def add(run: str, trials: int | None, settings: tuple[str, ...], detach: bool, runs: str | None, as_json: bool) -> None:
     """Add trials to RUN (default: the last one), which may have ended: its sampler goes on where it stopped.
 
     \b
     Example:
       cordee sweep add last --trials 16
+      cordee sweep add last --trials 16 --set lr="log 1e-4..1e-2"
     """
     from cordee.systems.trials.sweeps import Sweep
 
     folder = found(run, runs)
-    sweep = Sweep(folder)
-    if sweep.part["sweep"].get("trials") is None:
-        raise UsageError("a grid has all its trials already", given=folder.id, next="make another run with more values")
-    add_trials(folder, sweep, trials)
+    add_trials(folder, Sweep(folder), trials, flags(None, settings))
     begin_again(folder)
     conclude(folder, detach=detach, as_json=as_json)

@@ -26,6 +26,15 @@ class NodeRoom(NamedTuple):
         """Return whether it would have room for a task if it were empty."""
         return asks.cores <= self.cores and asks.devices <= self.gpus and asks.memory_bytes <= self.memory_bytes
 
+    def times(self, asks: SlotRequest) -> int:
+        """Return how many such tasks it would hold if it were empty."""
+        most = [self.cores // asks.cores] if asks.cores else []
+        if asks.gpus:
+            most.append(int(self.gpus / asks.gpus + 1e-6) if asks.gpus >= 1 else self.gpus * int(1 / asks.gpus + 1e-6))
+        if asks.memory_bytes:
+            most.append(self.memory_bytes // asks.memory_bytes)
+        return min(most, default=1)
+
 
 class _NodeLoad:
     """What a node was given and has not ended."""
@@ -41,10 +50,10 @@ class _NodeLoad:
         self.gpus += sign * task.asks.gpus
         self.memory += sign * task.asks.memory_bytes
 
-    def takes(self, asks: SlotRequest) -> bool:
-        """Return whether it has room now, or will have had it before the next news of it can be answered."""
+    def takes(self, asks: SlotRequest, now: bool = False) -> bool:
+        """Return whether it has room now, or, but for `now`, will have had it before the next news of it can be answered."""
         ahead = 0.0
-        if self.mean_s is not None:
+        if self.mean_s is not None and not now:
             ahead = min(_MOST_AHEAD, _AHEAD_S / max(self.mean_s, 1e-3))
         room = self.room
         return (
@@ -65,6 +74,7 @@ class TaskQueue:
         self._longest_first = longest_first
         self._waiting: Deque[FarmTask] = deque()
         self._nodes: dict[str, _NodeLoad] = {}
+        self._worlds: dict[int, tuple[FarmTask, tuple[str, ...]]] = {}
 
     def __len__(self) -> int:
         """Return how many wait."""
@@ -80,13 +90,15 @@ class TaskQueue:
             self._waiting = deque(sorted(self._waiting, key=lambda task: -(task.time_s or 0.0)))
 
     def node(self, name: str, room: NodeRoom) -> None:
-        """A node is ready for tasks."""
-        self._nodes[name] = _NodeLoad(room)
+        """A node is ready for tasks, or has other room than before."""
+        self._nodes.setdefault(name, _NodeLoad(room)).room = room
 
     def forget_nodes(self) -> list[FarmTask]:
         """No node is ready any more; returns what they had."""
         lost = [task for load in self._nodes.values() for task in load.tasks.values()]
+        lost += [task for task, _ in self._worlds.values()]
         self._nodes.clear()
+        self._worlds.clear()
         return lost
 
     @property
@@ -97,10 +109,28 @@ class TaskQueue:
     @property
     def out(self) -> int:
         """How many tasks nodes have."""
-        return sum(len(load.tasks) for load in self._nodes.values())
+        return sum(len(load.tasks) for load in self._nodes.values()) + len(self._worlds)
+
+    def room_for(self, asks: SlotRequest, nodes: int = 1) -> int:
+        """Return how many tasks that ask each of so many nodes for this could run at once on those that are ready."""
+        times = [load.room.times(asks) for load in self._nodes.values()]
+        most = sum(times) // nodes
+        # No node counts more often than there are tasks.
+        while (fewer := sum(min(most, one) for one in times) // nodes) < most:
+            most = fewer
+        return most
+
+    def places(self, task: int) -> tuple[str, ...]:
+        """Return the nodes that have a task of several ranks, the first rank's first; none where it is no such task."""
+        return self._worlds[task][1] if task in self._worlds else ()
 
     def ended(self, node: str, task: int, seconds: float) -> Optional[FarmTask]:
-        """A task has ended after so long; returns it, None where the node does not have it."""
+        """A task has ended after so long, on all of its nodes; returns it, None where the node does not have it."""
+        if task in self._worlds:
+            whole, nodes = self._worlds.pop(task)
+            for name in nodes:
+                self._nodes[name].add(whole, -1)
+            return whole
         load = self._nodes.get(node)
         found = load.tasks.pop(task, None) if load is not None else None
         if load is not None and found is not None:
@@ -109,20 +139,29 @@ class TaskQueue:
         return found
 
     def give(self, left_s: Optional[float]) -> Mapping[str, list[FarmTask]]:
-        """Return what each node is to have now, the least loaded first; tasks that could not end in `left_s` stay."""
+        """Return what each node is to have now, the least loaded first; tasks that could not end in `left_s` stay.
+
+        A task of several ranks is given where all its nodes have room at once: to its first node here, `places` names all.
+        """
         given: dict[str, list[FarmTask]] = {}
         kept: list[FarmTask] = []
         by_load = sorted(self._nodes.items(), key=lambda item: item[1].cores / max(1, item[1].room.cores))
         while self._waiting and len(kept) < _LOOK_AHEAD:
             task = self._waiting.popleft()
             late = left_s is not None and task.time_s is not None and task.time_s > left_s
-            place = (
-                None
-                if late
-                else next(
-                    (name for name, load in by_load if load.room.holds(task.asks) and load.takes(task.asks)), None
-                )
-            )
+            if task.has_world and not late:
+                names = [name for name, load in by_load if load.room.holds(task.asks) and load.takes(task.asks, True)]
+                if len(names) < task.nodes:
+                    kept.append(task)
+                    break
+                self._worlds[task.id] = (task, tuple(sorted(names[: task.nodes])))
+                for name in self.places(task.id):
+                    self._nodes[name].add(task, 1)
+                given.setdefault(self.places(task.id)[0], []).append(task)
+                by_load.sort(key=lambda item: item[1].cores / max(1, item[1].room.cores))
+                continue
+            fits = (name for name, load in by_load if load.room.holds(task.asks) and load.takes(task.asks))
+            place = None if late else next(fits, None)
             if place is None:
                 kept.append(task)
                 if not late and all(load.cores >= load.room.cores for _, load in by_load):
@@ -139,7 +178,7 @@ class TaskQueue:
     def fits_nowhere(self) -> list[FarmTask]:
         """Take out, and return, those that no node of these could ever run."""
         rooms = [load.room for load in self._nodes.values()]
-        never = [task for task in self._waiting if not any(room.holds(task.asks) for room in rooms)]
+        never = [task for task in self._waiting if sum(room.holds(task.asks) for room in rooms) < task.nodes]
         if never:
             gone = {task.id for task in never}
             self._waiting = deque(task for task in self._waiting if task.id not in gone)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Iterable, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional
 
 from cordee.core.errors import RunFolderError
+from cordee.core.secrets import secret_values
 from cordee.machine.foreign_files import read_regular
 from cordee.machine.slots import SlotRequest
 
@@ -26,6 +28,7 @@ class FarmTask(NamedTuple):
         asks: what it needs of a node.
         time_s: how long it may take; None: as long as it wants.
         line: of the file that it was read from; 0: of none.
+        nodes, ranks: on how many nodes it runs, and how many ranks it has on each; it asks each of them for what it asks.
     """
 
     id: int
@@ -33,17 +36,22 @@ class FarmTask(NamedTuple):
     asks: SlotRequest = SlotRequest()
     time_s: Optional[float] = None
     line: int = 0
+    nodes: int = 1
+    ranks: int = 1
+
+    @property
+    def has_world(self) -> bool:
+        """Whether it is several ranks, which are placed together or not at all."""
+        return self.nodes * self.ranks > 1
 
     def document(self) -> dict[str, Any]:
         """Return it as it is written."""
         document: dict[str, Any] = {"id": self.id, "values": dict(self.values), "cores": self.asks.cores}
-        more = {
-            "gpus": self.asks.gpus,
-            "memory_bytes": self.asks.memory_bytes,
-            "time_s": self.time_s,
-            "line": self.line,
-        }
+        asks = self.asks
+        more = {"gpus": asks.gpus, "memory_bytes": asks.memory_bytes, "time_s": self.time_s, "line": self.line}
         document.update({name: value for name, value in more.items() if value})
+        if self.has_world:
+            document.update(nodes=self.nodes, ranks=self.ranks)
         return document
 
 
@@ -57,9 +65,9 @@ def task_of(document: Mapping[str, Any]) -> FarmTask:
         asks = SlotRequest(int(document["cores"]), float(document.get("gpus", 0)), int(document.get("memory_bytes", 0)))
         time_s = document.get("time_s")
         values = {str(name): str(value) for name, value in document["values"].items()}
-        return FarmTask(
-            int(document["id"]), values, asks, None if time_s is None else float(time_s), int(document.get("line", 0))
-        )
+        time_s = None if time_s is None else float(time_s)
+        more = [int(document.get(name, least)) for name, least in (("line", 0), ("nodes", 1), ("ranks", 1))]
+        return FarmTask(int(document["id"]), values, asks, time_s, *more)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"is no task: {error!r}") from None
 
@@ -91,3 +99,17 @@ def read_tasks(root: Path, names: Optional[Iterable[str]] = None) -> list[FarmTa
         except (OSError, ValueError, AttributeError) as error:
             raise RunFolderError(f"the tasks of this run cannot be read: {error}", given=str(folder / name)) from error
     return sorted(found, key=lambda task: task.id)
+
+
+def secrets_of_tasks(root: Path) -> Callable[[int], frozenset[str]]:
+    """Return what returns the secrets that a task of a run was given, by its number (the port `task-secrets`)."""
+    tasks: dict[int, FarmTask] = {}
+
+    def secrets(number: int) -> frozenset[str]:
+        if number not in tasks:  # not read yet, or added since
+            with suppress(RunFolderError):
+                tasks.update((task.id, task) for task in read_tasks(root))
+        values = tasks[number].values if number in tasks else {}
+        return secret_values(values, list(values.values()))
+
+    return secrets

@@ -8,21 +8,8 @@ from typing import Any
 import click
 
 from cordee.core.errors import EXIT_DONE, UsageError
+from cordee.core.terminal.group import DefaultGroup
 from cordee.job.terminal.options import json_option
-
-
-class VetCommand(click.Group):
-    """`vet PROTOCOL`, with `vet prepare PROTOCOL` beside it: the first word decides."""
-
-    allow_extra_args = False
-    allow_interspersed_args = True
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        if args and args[0] in self.commands:
-            return self.commands[args[0]].make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
 
 
 def cluster_option(function: Any) -> Any:
@@ -31,7 +18,7 @@ def cluster_option(function: Any) -> Any:
     return click.option("--on", "cluster", metavar="CLUSTER", help=text)(function)
 
 
-@click.group(cls=VetCommand, invoke_without_command=True, subcommand_metavar="")
+@click.group(cls=DefaultGroup, invoke_without_command=True)
 @click.argument("protocol", required=False)
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Abort when fewer than N nodes are fit.")
 @click.option("--dir", "folder", default=".", metavar="DIR", help="Where results go; all nodes see it (default: here).")

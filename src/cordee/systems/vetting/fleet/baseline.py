@@ -17,7 +17,7 @@ ON vettings.id = results.vetting WHERE results.at >= ? AND results.status = 'pas
 
 
 def fleet_baseline(
-    index: FleetIndex, since: float, model: str | None = None, cluster: str | None = None
+    index: FleetIndex, since: float, model: str | None = None, cluster: str | None = None, *, named: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
     """Return each speed check's fleet value, as a protocol's `baseline` takes it, and what was left out, in words.
 
@@ -30,6 +30,7 @@ def fleet_baseline(
         since: UTC epoch seconds.
         model: of the GPUs, as the results name it.
         cluster: whose vettings count; None: all.
+        named: results that name no model are left out.
 
     Raises:
         UsageError: no result is of this model.
@@ -40,7 +41,7 @@ def fleet_baseline(
         raise UsageError("no result is of this GPU model", given=model, allowed=models or "the history names no model")
     by_check: dict[str, list[Any]] = {}
     for row in rows:
-        if model is None or row["model"] in (None, model):
+        if model is None or row["model"] == model or (row["model"] is None and not named):
             by_check.setdefault(row["chk"], []).append(row)
     found, left_out = {}, []
     for check, results in sorted(by_check.items()):

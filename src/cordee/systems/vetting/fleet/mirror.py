@@ -11,9 +11,9 @@ import urllib.request
 from pathlib import Path
 
 from cordee.core.errors import CordeeError
+from cordee.machine.tasks.actions import call, read_token
 from cordee.runs.folder import write_atomically
 from cordee.systems.vetting.fleet.history import LARGEST_BYTES, parse_vetting
-from cordee.systems.vetting.node.judge.spool import call, read_token
 
 _TIMEOUT_S = 30.0
 _LIST_BYTES = 1_000_000

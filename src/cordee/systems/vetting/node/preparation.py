@@ -83,10 +83,10 @@ class NodePreparation:
     async def run(self) -> NodePrepared:
         """Set up and check; returns the results and what they say by themselves."""
         results = [] if self._kept is None else list(self._kept)
-        if self._has_container and self._kept is None:
-            results += await self._ask(
-                _CONTAINER, messages.Container, _CONTAINER_DEADLINE_S, "the container was not up in time"
-            )
+        environment = self._step.environment
+        if environment is not None and environment.engine != STEP_ENGINE and self._kept is None:
+            within_s = _CONTAINER_DEADLINE_S + environment.startup_s
+            results += await self._ask(_CONTAINER, messages.Container, within_s, "the container was not up in time")
         if self._step.tasks.setup and self._kept is None and _all_pass(results):
             results += await self._ask(
                 _SETUP, messages.Setup, _SETUP_DEADLINE_S, "the set-up lines did not end in time"
@@ -98,11 +98,6 @@ class NodePreparation:
 
     def _away_s(self) -> float:
         return self.node.away_s(monotonic())
-
-    @property
-    def _has_container(self) -> bool:
-        environment = self._step.environment
-        return environment is not None and environment.engine != STEP_ENGINE
 
     async def _ask(
         self,

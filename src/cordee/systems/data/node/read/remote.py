@@ -16,8 +16,8 @@ from cordee.core.errors import DataError, UsageError
 from cordee.core.units import parse_duration
 from cordee.systems.data.node.read.counters import ReadCounts
 from cordee.systems.data.node.read.packed.check import check_shard
-from cordee.systems.data.node.read.store_access import anonymous, http_allowed
 from cordee.systems.data.node.shards.index import INDEX_NAME, ShardIndex
+from cordee.wire.stores.access import anonymous, http_allowed
 
 TIMEOUT_VARIABLE = "CORDEE_STORE_TIMEOUT"
 _TOTAL_S, _CONNECT_S, _STALL_S = 120.0, 10.0, 30.0

@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 from typing import IO, Iterator, NamedTuple, Optional, Sequence
 
-from cordee.systems.data.node.stores._base import Stored
 from cordee.wire.peers import DIGEST_BYTES, digest_of
+from cordee.wire.stores._base import Stored
 
 BLOCK_BYTES = 8 << 20
 _RECORD = struct.Struct(f">Q{DIGEST_BYTES}s")

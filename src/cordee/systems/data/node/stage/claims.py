@@ -20,6 +20,7 @@ from typing import Callable, Iterator
 
 from cordee.core.errors import DataError
 from cordee.machine.node_folder import name_of_user
+from cordee.machine.node_tiers import free_bytes
 from cordee.machine.private import private_folder
 from cordee.machine.processes.tree import is_same_process, read_process
 
@@ -139,9 +140,3 @@ def bytes_below(path: Path) -> int:
     if path.is_file():
         return path.stat().st_size
     return sum(os.lstat(os.path.join(below, name)).st_size for below, _, names in os.walk(path) for name in names)
-
-
-def free_bytes(folder: Path) -> int:
-    """Return what can be written there."""
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize

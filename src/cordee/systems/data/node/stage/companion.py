@@ -8,22 +8,24 @@ from typing import Any, Optional
 
 from cordee.control.agent.companions import Companion, CompanionHost
 from cordee.control.agent.orders import Handlers
+from cordee.control.supervisor.stager import LOOK_PORT
 from cordee.core.clock import unix_s
+from cordee.machine.node_tiers import tiers
 from cordee.machine.processes.module_command import module_argv
 from cordee.machine.tasks.task import STDOUT, Task, TaskExit
 from cordee.runs.folder import say
 from cordee.runs.plan import RunPlan
 from cordee.systems.data.node.read.variables import data_variable
 from cordee.systems.data.node.stage.claims import StagedSets
-from cordee.systems.data.node.stage.tier import tiers
+from cordee.systems.data.node.stage.run_stager import SYSTEM
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
 from cordee.telemetry.node.catalogue import STAGING, described
 from cordee.wire.messages import StageOrder, Staging
+from cordee.wire.stores.access import access_of
 
 _MODULE = "cordee.systems.data.node.stage.worker"
 _GROUP = "staging"
 _EVERY_S = 1.0
-_STORE = ("AWS_", "CORDEE_STORE_")
 
 
 class StagingCompanion(Companion):
@@ -52,6 +54,8 @@ class StagingCompanion(Companion):
         return {**env, **{data_variable(name): place for name, place in self._places.items()}}
 
     def _order(self, order: StageOrder, body: bytes) -> None:
+        if order.system != SYSTEM:
+            return
         assert self._host is not None
         tasks, asked = self._host.watched.tasks, order.request.get("do")
         if asked == "begin":
@@ -78,19 +82,19 @@ class StagingCompanion(Companion):
                 rest[:] = after
                 said = json.loads(line)
                 self._hear(said)
-                tell(Staging({**said, "begun": request["begun"]}))
+                tell(Staging(SYSTEM, {**said, "begun": request["begun"]}))
 
         def finished(ended: TaskExit) -> None:
             if self._task == name:
                 self._task = ""
             how = ended.text or f"{ended.reason}, code {ended.code}, signal {ended.signal}"
-            tell(Staging({"ended": how, "begun": request["begun"]}))
+            tell(Staging(SYSTEM, {"ended": how, "begun": request["begun"]}))
 
-        first = {**request, "node": self.node, "claim": os.getpid()}
+        first = {**request, "node": self.node, "claim": os.getpid(), "looks": self._looks()}
         task = Task(
             name,
             tuple(module_argv(_MODULE, user_site=True)),
-            {**os.environ, **self._store_access(), "PYTHONPATH": str(host.node_zip)},
+            {**os.environ, **access_of(self.plan.step.tasks.env), "PYTHONPATH": str(host.node_zip)},
             "/",
             group="stage",
             stdin=_line(first),
@@ -98,9 +102,11 @@ class StagingCompanion(Companion):
         )
         host.watched.run_task(task, finished, output=printed)
 
-    def _store_access(self) -> dict[str, str]:
-        """Return what the job says of its object store: what stages must ask as its ranks would."""
-        return {name: value for name, value in self.plan.step.tasks.env.items() if name.startswith(_STORE)}
+    def _looks(self) -> list[tuple[str, Any]]:
+        """Return who looks at what was staged, with what the plan holds for each."""
+        parts = sorted(self.plan.node_parts.items())
+        systems = self.plan.step.systems
+        return [(part, systems.get(port[len(LOOK_PORT) :], {})) for port, part in parts if port.startswith(LOOK_PORT)]
 
     def _hear(self, said: dict[str, Any]) -> None:
         """Keep where a data set lies, and tell how much of it has come."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional, Sequence, Union
 
 from cordee.core.errors import DataError
+from cordee.machine.node_tiers import Tier
 from cordee.systems.data.node.stage.blocks import BlockFolder, BlockRow
 from cordee.systems.data.node.stage.claims import StagedSets
-from cordee.systems.data.node.stage.source import StagingSource, source_of, unpack
-from cordee.systems.data.node.stage.tier import Tier
-from cordee.systems.data.node.stores.local import SourceChanged
+from cordee.systems.data.node.stage.source import StagingSource, unpack
+from cordee.wire.stores.local import SourceChanged
 
 _KEPT = ".blocks"
 _PACKED = ".packed"
@@ -57,6 +60,7 @@ def put(
     claim: int,
     fill: Optional[Fill],
     finish: Callable[[Path], None] = lambda target: None,
+    apart: bool = False,
     lists_again: bool = True,
     waits: Callable[[], None] = lambda: None,
 ) -> StagedCopy:
@@ -67,6 +71,7 @@ def put(
         claim: pid of the process that uses it.
         fill: brings the blocks; None: an archive is unpacked from where it lies.
         finish: what is done to it before anyone sees it.
+        apart: whether that is done to a copy, so that peers can have what the source has until `served_no_more`.
         lists_again: whether the source is looked at again at the end, as what is read from it now does not show all changes.
         waits: called before it waits for a process that does the same.
 
@@ -81,7 +86,7 @@ def put(
             removed = sets.make_room(source.staged_bytes(fill is not None), key)
             partial = sets.partial(key)
             try:
-                blocks = _put_together(source, partial, fill, finish)
+                blocks = _put_together(source, partial, fill, finish, apart)
                 if lists_again:
                     refuse_changed(source)
                 os.rename(partial, sets.folder(key))
@@ -92,14 +97,14 @@ def put(
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
             if blocks is not None:
-                blocks.moved(_objects_below(source, sets.folder(key)))
+                blocks.moved(_objects_below(source, sets.folder(key), apart))
         sets.claim(key, claim)
     return StagedCopy(path, new, len(removed), blocks)
 
 
 def served_no_more(source: StagingSource, copy: StagedCopy) -> None:
-    """Remove what was kept for peers alone: the archive that has been unpacked."""
-    if source.archive:
+    """Remove what was kept for peers alone: the archive that was unpacked, or what has been prepared."""
+    if source.archive or copy.new:
         shutil.rmtree(copy.path.parent / _PACKED, ignore_errors=True)
 
 
@@ -109,26 +114,46 @@ def refuse_changed(source: StagingSource) -> None:
     Raises:
         SourceChanged: so it is.
     """
-    if source_of(source.address, unpack=source.archive).objects != source.objects:
+    if source.changed():
         raise SourceChanged(
             "it changed while it was staged", given=source.address, next="stage it again when nobody writes it"
         )
 
 
-def _objects_below(source: StagingSource, folder: Path) -> Path:
-    if source.archive:
+def prepare(command: Sequence[str], target: Path) -> None:
+    """Run a command once in the folder that holds a data set, as its user would: not with Cordée's own Python path.
+
+    Raises:
+        DataError: it failed.
+    """
+    if not command:
+        return
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    folder = target if target.is_dir() else target.parent
+    try:
+        # What it prints must not be taken for an answer of the process that stages.
+        code: Union[int, str] = subprocess.run(command, cwd=folder, env=env, stdout=sys.stderr, check=False).returncode
+    except OSError as error:
+        code = error.strerror or str(error)
+    if code:
+        how = f"ended with code {code}" if isinstance(code, int) else f"cannot be run: {code}"
+        raise DataError(f"the command that prepares it {how}", given=shlex.join(command), next="correct the command")
+
+
+def _objects_below(source: StagingSource, folder: Path, apart: bool) -> Path:
+    if source.archive or apart:
         return folder / _PACKED
     return folder / source.name if source.is_folder else folder
 
 
 def _put_together(
-    source: StagingSource, partial: Path, fill: Optional[Fill], finish: Callable[[Path], None]
+    source: StagingSource, partial: Path, fill: Optional[Fill], finish: Callable[[Path], None], apart: bool
 ) -> Optional[BlockFolder]:
     target, blocks = partial / source.name, None
     if fill is None:
         packed = Path(source.store.path(source.objects[0].name))
     else:
-        below = _objects_below(source, partial)
+        below = _objects_below(source, partial, apart)
         below.mkdir(parents=True, exist_ok=True)
         blocks = BlockFolder(below, BlockRow(source.objects), partial / _KEPT)
         with contextlib.closing(blocks):
@@ -143,5 +168,8 @@ def _put_together(
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
         unpack(str(packed), str(target))
+    elif apart:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(below, target if source.is_folder else partial, dirs_exist_ok=True)
     finish(target)
     return blocks

@@ -13,8 +13,8 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 from cordee.core.errors import CordeeError, DataError, WireError
 from cordee.systems.data.node.stage.blocks import BlockFolder
-from cordee.systems.data.node.stores._base import ObjectStore
 from cordee.wire.peers import CorruptFrame, PeerStream, connect
+from cordee.wire.stores._base import ObjectStore
 
 _READERS = 4
 _PEER_THREADS = 8

@@ -15,6 +15,7 @@ from cordee.core.errors import CordeeError
 from cordee.core.units import format_size
 from cordee.wire.messages import StageOrder, Staging
 
+SYSTEM = "data"
 _BEGIN_S = 60.0
 _LIST_S = 3600.0
 # Spares stage while ranks run: no faster than this.
@@ -62,6 +63,8 @@ class RunStager(DataStager):
         self._beside: Optional[asyncio.Future[None]] = None
 
     async def stage(self, chosen: Sequence[str]) -> DataStaged:
+        if not self._sets:
+            return DataStaged(monotonic())
         if self._beside is not None:
             self._beside.cancel()
             self._beside = None
@@ -118,6 +121,9 @@ class RunStager(DataStager):
                 self.allocation.journal.append(
                     "node_staged", durable=False, node=node.name, data=said["staged"], **about
                 )
+        elif "seen" in said:
+            for finding in said["findings"]:
+                self.allocation.journal.append("finding", finding=finding)
         elif "done" in said:
             at_work.done = True
             if all("fault" not in one and one["tier"] != "shared" for one in at_work.staged.values()):
@@ -157,12 +163,14 @@ class RunStager(DataStager):
             self._begin(name)
         await self._until(names, lambda at_work: at_work.port is not None, _BEGIN_S, "did not begin to stage")
         await self._list(chosen[0])
-        sets = [
+        sets: list[dict[str, Any]] = [
             {
                 "name": one["name"],
                 "place": one["place"],
                 "to": one["to"],
                 "tiers": one["stage"]["tiers"],
+                "prepare": one["stage"].get("prepare") or [],
+                "parted": one["stage"].get("part", False),
                 "manifest": self._manifests[one["name"]]["manifest"],
             }
             for one in self._sets
@@ -173,8 +181,10 @@ class RunStager(DataStager):
             at_work.staged, at_work.done = {}, False
             self._staging[name] = at_work.node.incarnation
             lists_again = name == chosen[0] and not before
-            asked = {"do": "stage", "sets": sets, "peers": peers, "rate": rate, "lists_again": lists_again}
-            self.allocation.order(at_work.node, StageOrder(asked))
+            part = (chosen.index(name), len(chosen)) if rate is None and name in chosen else None
+            own = [{**one, "part": part if one["parted"] else None} for one in sets if part or not one["parted"]]
+            asked = {"do": "stage", "sets": own, "peers": peers, "rate": rate, "lists_again": lists_again}
+            self.allocation.order(at_work.node, StageOrder(SYSTEM, asked))
         await self._until(chosen, lambda at_work: at_work.done, None, "staged nothing")
         for name in chosen:
             for said in self._at_work[name].staged.values():
@@ -198,7 +208,7 @@ class RunStager(DataStager):
         begun = f"{self._token[:8]}-{self._count}"
         self._at_work[name] = _Stage(node, begun)
         request = {"do": "begin", "host": node.address, "token": self._token, "begun": begun}
-        if not self.allocation.order(node, StageOrder(request)):
+        if not self.allocation.order(node, StageOrder(SYSTEM, request)):
             self._at_work[name].ended = "its agent is gone"
 
     async def _list(self, name: str) -> None:
@@ -210,7 +220,8 @@ class RunStager(DataStager):
         for place, one in wanted:
             out = f"{self.allocation.folder}/control/stage/{place}-{self._token[:8]}-{self._count}.json"
             asked = {"do": "list", "set": one["name"], "from": one["place"], "packed": False, "out": out}
-            self.allocation.order(at_work.node, StageOrder(asked))
+            asked["prepare"] = one["stage"].get("prepare") or []
+            self.allocation.order(at_work.node, StageOrder(SYSTEM, asked))
         await self._until(
             [name], lambda stage: len(stage.listed) == len(wanted), _LIST_S, "did not list the data in time"
         )
@@ -253,4 +264,4 @@ class RunStager(DataStager):
         for name in names:
             at_work = self._at_work.pop(name)
             if at_work.ended is None and at_work.node.session is not None:
-                self.allocation.order(at_work.node, StageOrder({"do": "end"}))
+                self.allocation.order(at_work.node, StageOrder(SYSTEM, {"do": "end"}))

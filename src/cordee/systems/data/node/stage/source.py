@@ -9,7 +9,7 @@ import zipfile
 from typing import Any, NamedTuple
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.stores import ObjectStore, Stored, is_remote, open_store
+from cordee.wire.stores import ObjectStore, Stored, is_remote, open_store
 
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 # How much more compressed files are taken to hold, where their format does not say it.
@@ -25,6 +25,7 @@ class StagingSource(NamedTuple):
         objects: all of it, by their names below `store`.
         is_folder: whether it becomes a folder.
         archive: whether it is one file that is unpacked on the node.
+        whole: whether it is all of it, and no part.
     """
 
     address: str
@@ -33,6 +34,7 @@ class StagingSource(NamedTuple):
     objects: tuple[Stored, ...]
     is_folder: bool
     archive: bool
+    whole: bool = True
 
     @property
     def bytes(self) -> int:
@@ -52,6 +54,25 @@ class StagingSource(NamedTuple):
             with zipfile.ZipFile(path) as opened:
                 return kept + sum(entry.file_size for entry in opened.infolist())
         return kept + self.bytes * (1 if path.endswith(".tar") else _COMPRESSED)
+
+    def part(self, number: int, nodes: int) -> StagingSource:
+        """Return what one of so many nodes gets of it: every so many-th file, by their names.
+
+        Raises:
+            DataError: it is one file, or has fewer than nodes.
+        """
+        if not self.is_folder or len(self.objects) < nodes:
+            raise DataError(
+                "there is not a file for each node",
+                given=f"{self.address}: {len(self.objects)} files for {nodes} nodes",
+                next="leave out part in [data], or ask for fewer nodes",
+            )
+        return self._replace(objects=self.objects[number::nodes], whole=False)
+
+    def changed(self) -> bool:
+        """Return whether the store has other objects now."""
+        now = source_of(self.address, unpack=self.archive).objects
+        return now != self.objects if self.whole else not set(self.objects) <= set(now)
 
     def document(self) -> dict[str, Any]:
         """Return what other nodes must know to stage the same, whatever becomes of the source meanwhile."""

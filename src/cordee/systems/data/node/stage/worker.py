@@ -4,15 +4,16 @@ It reads one JSON object a line and answers in the same way, until its input end
 
 | asked | answered |
 |---|---|
-| `begin`: `node`, `host`, `token`, `claim` | `port`, where peers find it |
-| `list`: `set`, `from`, `packed`, `out` | `listed`: `key`, `bytes`, `files`; the manifest lies in `out` then |
-| `stage`: `sets`, `peers`, `rate`, `lists_again` | `so_far` each second; `staged` for each set; `done` |
+| `begin`: `node`, `host`, `token`, `claim`, `looks` | `port`, where peers find it |
+| `list`: `set`, `from`, `packed`, `prepare`, `out` | `listed`: `key`, `bytes`, `files`; the manifest lies in `out` then |
+| `stage`: `sets`, `peers`, `rate`, `lists_again` | `so_far` each second; `seen`: `findings`; `staged` for each set; `done` |
 """
 
 from __future__ import annotations
 
 import json
 import queue
+import shlex
 import sys
 import threading
 import time
@@ -20,16 +21,18 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee.core.errors import CordeeError, DataError
+from cordee.core.parts import load
+from cordee.machine.node_tiers import tiers
 from cordee.runs.folder import write_atomically
 from cordee.systems.data.node.stage import copy
 from cordee.systems.data.node.stage.blocks import BlockFolder, BlockRow
 from cordee.systems.data.node.stage.claims import StagedSets, bytes_below
 from cordee.systems.data.node.stage.fan_out import BlockService, FanOut, StagingPeer, StagingRate
 from cordee.systems.data.node.stage.source import StagingSource, source_of
-from cordee.systems.data.node.stage.tier import decide, tiers
-from cordee.systems.data.node.stores import is_remote
-from cordee.systems.data.node.stores.local import SourceChanged
+from cordee.systems.data.node.stage.tier import decide
 from cordee.wire.peers import PeerListener
+from cordee.wire.stores import is_remote
+from cordee.wire.stores.local import SourceChanged
 
 _TELL_S = 1.0
 _MANIFEST_S = 30.0
@@ -46,6 +49,7 @@ class StagingWorker:
         self._node, self._claim, self._token = begin["node"], begin["claim"], bytes.fromhex(begin["token"])
         self._service = BlockService()
         self._listener = PeerListener(begin["host"], self._token, self._node, self._service.answer)
+        self._looks = [(load(part), given) for part, given in begin.get("looks", ())]
         self._stopped, self._rate = threading.Event(), StagingRate(None)
         self._served: list[tuple[StagingSource, copy.StagedCopy]] = []
         say(port=self._listener.port)
@@ -87,7 +91,7 @@ class StagingWorker:
     def _list(self, asked: dict[str, Any]) -> None:
         try:
             source = source_of(asked["from"], unpack=not asked["packed"])
-            document = {**source.document(), "key": source.key("")}
+            document = {**source.document(), "key": source.key(shlex.join(asked["prepare"]))}
             Path(asked["out"]).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(Path(asked["out"]), json.dumps(document))
         except CordeeError as error:
@@ -102,19 +106,27 @@ class StagingWorker:
         began, name = time.monotonic(), wanted["name"]
         manifest = _manifest(Path(wanted["manifest"]))
         source, key = StagingSource.from_document(manifest), manifest["key"]
+        if wanted["part"] is not None:
+            source = source.part(*wanted["part"])
+            key = source.key(shlex.join(wanted["prepare"]))
         there = tiers(wanted["tiers"])
         self._service.forget(name)
         for tier in there:
             here = copy.found(source, key, tier, self._claim) if wanted["to"] in ("auto", tier.kind) else None
             if here is not None:
-                self._offer_what_is_there(name, source, here)
+                if asked["lists_again"]:
+                    self._look(name, here.path, key)
+                self._offer_what_is_there(name, source, here, wanted)
                 self._tell(name, tier.kind, here.path, None, began, "it is there already", 0)
                 return
-        peers = [StagingPeer(*peer) for peer in asked["peers"]]
+        # Nobody else has anything of a part.
+        peers = [StagingPeer(*peer) for peer in asked["peers"] if wanted["part"] is None or peer[0] == self._node]
         alone = all(peer.node == self._node for peer in peers)
         copied = not source.archive or is_remote(source.address) or not alone
         removable = {tier.folder: StagedSets(tier.folder).unused_bytes() for tier in there}
-        chosen, reason = decide(wanted["to"], source.staged_bytes(copied), there, removable)
+        apart = bool(wanted["prepare"]) and not source.archive
+        needed = source.staged_bytes(copied) + source.bytes * apart
+        chosen, reason = decide(wanted["to"], needed, there, removable)
         if chosen is None:
             if wanted["to"] != "auto":
                 raise DataError(
@@ -143,19 +155,44 @@ class StagingWorker:
             chosen,
             self._claim,
             fill if copied else None,
+            lambda target: self._make_ready(name, target, key, asked, wanted),
+            apart=apart,
             lists_again=bool(asked["lists_again"]),
             waits=lambda: self._service.offer(name, None),
         )
+        if asked["lists_again"] and not done.new:  # another process has brought it meanwhile
+            self._look(name, done.path, key)
         if done.blocks is None:
-            self._offer_what_is_there(name, source, done)
+            self._offer_what_is_there(name, source, done, wanted)
         self._served.append((source, done))
         self._tell(
             name, chosen.kind, done.path, fan_out[0] if fan_out else None, began, reason, source.bytes * done.new
         )
 
-    def _offer_what_is_there(self, name: str, source: StagingSource, here: copy.StagedCopy) -> None:
+    def _make_ready(self, name: str, target: Path, key: str, asked: dict[str, Any], wanted: dict[str, Any]) -> None:
+        """Look at what was brought, then let the job's own command prepare it."""
+        if asked["lists_again"]:
+            self._look(name, target, key)
+        copy.prepare(wanted["prepare"], target)
+
+    def _look(self, name: str, target: Path, key: str) -> None:
+        """Have looked at what was staged, and tell what is said of it.
+
+        Raises:
+            DataError: it is refused.
+        """
+        findings = [finding for look, given in self._looks for finding in look(target, key, given)]
+        for finding in findings:
+            if finding.severity == "error":
+                raise DataError(finding.text, given=name, next=finding.next)
+        if findings:
+            say(seen=name, findings=[finding.document() for finding in findings])
+
+    def _offer_what_is_there(
+        self, name: str, source: StagingSource, here: copy.StagedCopy, wanted: dict[str, Any]
+    ) -> None:
         """Give peers what was staged before, unless it is something else than what the source has."""
-        if source.archive:
+        if source.archive or wanted["prepare"]:
             self._service.offer(name, None)
             return
         below = here.path if source.is_folder else here.path.parent

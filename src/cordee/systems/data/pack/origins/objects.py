@@ -11,9 +11,9 @@ from typing import Any
 
 from cordee.core.errors import DataError
 from cordee.systems.data.node.shards.entries import Listing, PackedEntry
-from cordee.systems.data.node.stores import ObjectStore, Stored, open_store
 from cordee.systems.data.pack._base import CHUNK_BYTES, PackTarget, SampleOrigin
 from cordee.systems.data.pack.shards.file import ShardFile
+from cordee.wire.stores import ObjectStore, Stored, open_store
 
 # Small objects are asked for ahead of their turn, so that an answer's delay is waited for once for many of them.
 _SMALL_BYTES = 1 << 20

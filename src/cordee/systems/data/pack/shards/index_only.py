@@ -12,7 +12,6 @@ from typing import Any
 from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.shards.index import INDEX_NAME, Shard, ShardIndex, write_index
 from cordee.systems.data.node.shards.members import Damaged, TarMember, corrupt, members
-from cordee.systems.data.node.stores import Stored, open_store
 from cordee.systems.data.pack._base import PackResult, PackTarget, Tell
 from cordee.systems.data.pack.places import open_place, work_folder
 from cordee.systems.data.pack.shards.columns import ShardColumns
@@ -22,6 +21,7 @@ from cordee.systems.data.pack.shards.merge import write_merged
 from cordee.systems.data.pack.state import PackState
 from cordee.systems.data.pack.workers import Jobs, run_all
 from cordee.systems.data.pack.write_faults import writing_to
+from cordee.wire.stores import Stored, open_store
 
 # As WebDataset splits a member's name: the key ends at the first dot after the last slash.
 _NAME = re.compile(rb"((?:.*/)?[^/.]+)\.([^/]*)", re.DOTALL)

@@ -47,7 +47,7 @@ def _begins_as_index(path: str) -> bool:
 
 def read_beside(index: ShardIndex, name: str) -> bytes | None:
     """Return a small file that lies beside the shards of a data set; None: there is none."""
-    from cordee.systems.data.node.stores import open_store
+    from cordee.wire.stores import open_store
 
     store = open_store(index.root)
     stored = store.look(name)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import CorruptDataError
 from cordee.systems.data.node.read.tokens.store import open_token_index
-from cordee.systems.data.node.stores import ObjectStore, open_store
 from cordee.systems.data.pack._base import CHUNK_BYTES
 from cordee.systems.data.pack.tokens.target import known_about
+from cordee.wire.stores import ObjectStore, open_store
 
 if TYPE_CHECKING:
-    from cordee.systems.data.node.stores import Stored
+    from cordee.wire.stores import Stored
 
 
 def verify_tokens(path: str) -> dict[str, Any]:

@@ -30,6 +30,8 @@ TOLD_EVERY_S = 5.0
 STALLED_S = 180.0
 SITE_POLICY = Path("/etc/containers/policy.json")
 _FIRST_PAUSE_S = 1.0
+# Where skopeo looks for logins first, where there is no XDG_RUNTIME_DIR: a job of Slurm has none, and root may have closed it.
+_LOGINS = "/run/containers"
 _DENIED = re.compile(
     r"unauthorized|authentication required|denied|invalid username/password|\b40[13]\b|forbidden", re.IGNORECASE
 )
@@ -79,6 +81,10 @@ class RegistryQuery:
         self._reference, self._folder = asked.reference, asked.folder
         self._auth = write_auth_file(asked.reference, asked.folder, asked.environ)
 
+    def variables(self) -> dict[str, str]:
+        """Return what the program's environment has beside the machine's."""
+        return {}
+
     def digest(self) -> str | None:
         """Return the digest of the manifest for this machine; None: only fetching tells."""
         raise NotImplementedError("a program knows, or does not")
@@ -114,7 +120,7 @@ class RegistryQuery:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=dict(self._asked.environ),
+            env={**self._asked.environ, **self.variables()},
             preexec_fn=die_with_parent,  # it would fetch on into a folder that nobody looks at
         )
         size, changed_at = -1, time.monotonic()
@@ -183,6 +189,13 @@ class RegistryQuery:
 class Skopeo(RegistryQuery):
     """Asks for the digest first, and fetches only what is not in the store."""
 
+    def variables(self) -> dict[str, str]:
+        """Have it look for logins elsewhere than below a folder that is closed to this user, at which it would give up."""
+        closed = os.path.exists(_LOGINS) and not os.access(_LOGINS, os.X_OK)
+        return (
+            {"XDG_RUNTIME_DIR": str(self._folder)} if closed and not self._asked.environ.get("XDG_RUNTIME_DIR") else {}
+        )
+
     def digest(self) -> str:
         """Return the digest of the manifest for this machine's architecture."""
         raw = self._run([*self._command(), "inspect", *self._flags(), "--raw", self._name()], announce=False)
@@ -215,6 +228,15 @@ class Skopeo(RegistryQuery):
         copy = [*self._command(), *machine, "copy", *self._flags("--src-"), self._name(), f"dir:{download}"]
         self._run(copy, announce=True)
         return open_download(download)
+
+    def push(self, layout: Path, compress: bool) -> str:
+        """Copy the image of an OCI layout to the registry, byte for byte unless `compress`; return its digest there."""
+        self.fetches_here = False
+        said = self._folder / "digest"
+        kept = ["--dest-compress"] if compress else ["--preserve-digests"]
+        copy = [*self._command(), "copy", *kept, "--digestfile", str(said), *self._flags("--dest-")]
+        self._run([*copy, f"oci:{layout}", self._name()], announce=False)
+        return said.read_text().strip()
 
     def _command(self) -> list[str]:
         # Large files go beside the download: /var/tmp, which is skopeo's own choice, is often small.

@@ -30,6 +30,7 @@
 SPANK_PLUGIN(cordee, 1);
 
 #define GIVEN "_SLURM_SPANK_OPTION_cordee_environment"
+#define GIVEN_ALIAS "_SLURM_SPANK_OPTION_cordee_edf"
 #define CHUNK 100000 /* the kernel takes no variable of more than 128 KiB */
 
 struct site site = {.python = "python3", .timeout_s = 120};
@@ -56,6 +57,40 @@ static struct spank_option option = {
 	"run in the container environment of this definition file: a path that begins with . or /, or a name in EDF_PATH; "
 	"empty: in none",
 	1, 0, take_option};
+
+/* Also by the name that the Sarus Suite gives it. */
+static struct spank_option alias = {"edf", "FILE|NAME", "the same as --environment", 1, 0, take_option};
+
+/* Options of other container plugins, which scripts have: each is refused with the key of a definition file that says the same. */
+static const struct {
+	const char *name, *argument, *instead;
+} others[] = {
+	{"container-image", "IMAGE", "image = \"IMAGE\""},
+	{"container-mounts", "MOUNTS", "mounts = [\"SOURCE:TARGET\"]"},
+	{"container-workdir", "PATH", "workdir = \"PATH\""},
+	{"container-env", "NAMES", "the table [env]; what it does not set, and the image neither, is taken from the job"},
+	{"container-writable", NULL, "writable = true, which is the default"},
+	{"container-readonly", NULL, "writable = false"},
+	{"container-entrypoint", NULL, "entrypoint = true"},
+	{"no-container-entrypoint", NULL, "entrypoint = false, which is the default"},
+	{"container-mount-home", NULL, "mounts = [\"${HOME}\"]"},
+	{"no-container-mount-home", NULL, "nothing: a home is mounted only where `mounts` has it"},
+	{"container-remap-root", NULL, "nothing: inside you are who you are"},
+	{"no-container-remap-root", NULL, "nothing: inside you are who you are"},
+	{"container-name", "NAME", "nothing: all tasks of a step on a node share one; [stack] overlay keeps what is written"},
+	{"container-save", "PATH", "nothing; [stack] overlay keeps what is written"},
+};
+#define OTHERS (int)(sizeof(others) / sizeof(others[0]))
+
+static int refuse_option(int value, const char *argument, int remote)
+{
+	(void)argument;
+	if (remote)
+		return 0;
+	slurm_error("cordee: --%s belongs to another container plugin. Use --environment=FILE, and write in that file: %s",
+		    others[value].name, others[value].instead);
+	return -1;
+}
 
 static void read_site(int count, char **words)
 {
@@ -84,11 +119,17 @@ static void read_site(int count, char **words)
 	}
 }
 
-/* Whether a library is another plugin of this kind that names the option: Slurm loads all before it calls the first, and
+struct sought {
+	const char *name; /* with a NUL byte before it and one behind it: a word of its own */
+	size_t size;
+	char *found;
+};
+
+/* Whether a library is another plugin of this kind that names an option: Slurm loads all before it calls the first, and
  * gives an option that two register to the first of them, with a line on everybody's screen. */
-static int has_option(struct dl_phdr_info *library, size_t size, void *found)
+static int has_option(struct dl_phdr_info *library, size_t size, void *wanted)
 {
-	static const char name[] = "\0environment"; /* with the NUL byte at its end: a word of its own */
+	struct sought *sought = wanted;
 	void *loaded = *library->dlpi_name ? dlopen(library->dlpi_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
 	const void *mark = loaded ? dlsym(loaded, "spank_plugin_version") : NULL;
 
@@ -96,35 +137,65 @@ static int has_option(struct dl_phdr_info *library, size_t size, void *found)
 	for (int i = 0; mark && mark != &spank_plugin_version && i < library->dlpi_phnum; i++) {
 		const ElfW(Phdr) *part = &library->dlpi_phdr[i];
 		if (part->p_type == PT_LOAD && (part->p_flags & PF_R) &&
-		    memmem((const char *)library->dlpi_addr + part->p_vaddr, part->p_filesz, name, sizeof(name)))
-			*(char **)found = strdup(library->dlpi_name);
+		    memmem((const char *)library->dlpi_addr + part->p_vaddr, part->p_filesz, sought->name, sought->size))
+			sought->found = strdup(library->dlpi_name);
 	}
 	if (loaded)
 		dlclose(loaded);
-	return *(char **)found != NULL;
+	return sought->found != NULL;
+}
+
+static bool is_free(const char *name, size_t size)
+{
+	struct sought sought = {name, size, NULL};
+
+	dl_iterate_phdr(has_option, &sought);
+	free(sought.found);
+	return sought.found == NULL;
+}
+#define IS_FREE(name) is_free("\0" name, sizeof("\0" name))
+
+static int register_options(spank_t spank)
+{
+	if (spank_option_register(spank, &option) != ESPANK_SUCCESS)
+		return -1;
+	if (IS_FREE("edf"))
+		spank_option_register(spank, &alias);
+	for (int i = 0; IS_FREE("container-image") && i < OTHERS; i++) {
+		char *usage = NULL;
+		if (asprintf(&usage, "refused; in the definition file: %s", others[i].instead) < 0)
+			return -1;
+		struct spank_option refused = {(char *)others[i].name, (char *)others[i].argument, usage, others[i].argument != NULL, i,
+					       refuse_option};
+		spank_option_register(spank, &refused);
+		free(usage);
+	}
+	return 0;
 }
 
 int slurm_spank_init(spank_t spank, int count, char **words)
 {
 	spank_context_t context = spank_context();
-	char *other = NULL;
+	struct sought sought = {"\0environment", sizeof("\0environment"), NULL};
 
 	if (context == S_CTX_JOB_SCRIPT)
 		return 0;
 	read_site(count, words);
-	dl_iterate_phdr(has_option, &other);
-	if (other) {
+	dl_iterate_phdr(has_option, &sought);
+	if (sought.found) {
 		site.inert = true;
 		if (context == S_CTX_SLURMD)
-			slurm_info("cordee: %s has the option --environment; this plugin stays out of its way", other);
-		free(other);
+			slurm_info("cordee: %s has the option --environment; this plugin stays out of its way", sought.found);
+		free(sought.found);
 		return 0;
 	}
 	/* Slurm would hand an option of the job to every command in it as if it had been typed: the file would be read again,
 	 * where it may not be, and by jobs that are submitted from inside. */
 	unsetenv(GIVEN);
 	unsetenv("SLURM_SPANK_" GIVEN);
-	return spank_option_register(spank, &option) == ESPANK_SUCCESS ? 0 : -1;
+	unsetenv(GIVEN_ALIAS);
+	unsetenv("SLURM_SPANK_" GIVEN_ALIAS);
+	return register_options(spank);
 }
 
 void run_module(const char *python, const char *package, const char *module, const char *argument, char **environment)

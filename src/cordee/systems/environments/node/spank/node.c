@@ -66,10 +66,12 @@ static bool send_text(int to, const char *data, bool end, time_t deadline)
 	return true;
 }
 
-/* Read records until an empty one; the size read, 0 at an early end or after the deadline. */
+/* Read records until an empty one; the size read, 0 at an early end or after the deadline. A first record `wait=SECONDS` says
+ * how much longer the container may take, as start-up commands do. */
 static size_t receive(int from, char **data, time_t deadline)
 {
 	size_t size = 0, room = 65536;
+	bool waits = false;
 
 	*data = malloc(room);
 	while (*data && time(NULL) <= deadline) {
@@ -80,6 +82,10 @@ static size_t receive(int from, char **data, time_t deadline)
 		if (got == 0 || (got < 0 && errno != EINTR))
 			return 0;
 		size += got > 0 ? got : 0;
+		if (!waits && size > 5 && memchr(*data, '\0', size) && strncmp(*data, "wait=", 5) == 0) {
+			deadline += atoi(*data + 5);
+			waits = true;
+		}
 		if (size > 1 && (*data)[size - 1] == '\0' && (*data)[size - 2] == '\0')
 			return size;
 		if (size == room)
@@ -152,6 +158,10 @@ static bool ask(char **environment, const char *script, time_t deadline)
 	if (site.bind && (!send_text(container.socket, "bind=", false, deadline) ||
 			  !send_text(container.socket, site.bind, true, deadline)))
 		return false;
+	/* Start-up commands run in the job's environment. */
+	for (char **entry = environment; entry && *entry; entry++)
+		if (!send_text(container.socket, "variable=", false, deadline) || !send_text(container.socket, *entry, true, deadline))
+			return false;
 	if (!send_text(container.socket, "document=", false, deadline))
 		return false;
 	for (int i = 0; i < MAX_CHUNKS; i++) {
@@ -215,6 +225,9 @@ static void hold(char **environment, const char *script)
 	container.joined = problem == NULL;
 	if (problem)
 		slurm_error("cordee: node %s: no container: %s", node_name(), problem);
+	for (const char *record = container.records; record && record < container.records + container.size; record += strlen(record) + 1)
+		if (strncmp(record, "say=", 4) == 0)
+			slurm_spank_log("cordee: node %s: %s", node_name(), record + 4);
 }
 
 int slurm_spank_user_init(spank_t spank, int count, char **words)
@@ -272,13 +285,13 @@ static void join(void)
 		give_up("the container has no working directory", workdir);
 }
 
-static void append(spank_t spank, const char *name, const char *value)
+static void lengthen(spank_t spank, const char *name, const char *value, bool front)
 {
 	char **environment = NULL, *joined;
 	const char *before;
 
 	if (spank_get_item(spank, S_JOB_ENV, &environment) == ESPANK_SUCCESS && (before = find(environment, name)) && *before) {
-		if (asprintf(&joined, "%s:%s", before, value) < 0)
+		if (asprintf(&joined, "%s:%s", front ? value : before, front ? before : value) < 0)
 			return;
 		spank_setenv(spank, name, joined, 1);
 		free(joined);
@@ -292,15 +305,15 @@ static void set_variables(spank_t spank)
 	const char *end = container.records + container.size;
 
 	for (char *record = container.records; record < end; record += strlen(record) + 1) {
-		bool adds = strncmp(record, "append ", 7) == 0;
+		bool back = strncmp(record, "append ", 7) == 0, front = strncmp(record, "prepend ", 8) == 0;
 		if (strncmp(record, "unset ", 6) == 0)
 			spank_unsetenv(spank, record + 6);
-		if (!adds && strncmp(record, "env ", 4) != 0)
+		if (!back && !front && strncmp(record, "env ", 4) != 0)
 			continue;
-		char *name = strdup(record + (adds ? 7 : 4)), *value = strchr(name, '=');
+		char *name = strdup(record + (front ? 8 : back ? 7 : 4)), *value = strchr(name, '=');
 		*value++ = '\0';
-		if (adds)
-			append(spank, name, value);
+		if (back || front)
+			lengthen(spank, name, value, front);
 		else
 			spank_setenv(spank, name, value, 1);
 		free(name);

@@ -91,7 +91,7 @@ class HangFiles:
         try:
             write_atomically(path, data, below=self._run.root, durable=False)
         except (OSError, RunFolderError) as error:
-            self._refuse(f"{name} cannot be written: {error}")
+            self._refuse(f"{name} cannot be written: {getattr(error, 'text', error)}")
 
     def _refuse(self, why: str) -> None:
         self.refused = self.refused or why

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any, Optional, Union
 
-from cordee.control.supervisor.closing_findings import document_side
+from cordee.control.supervisor.closing_findings import PROMPT, document_side
 from cordee.control.supervisor.decisions.attempt import Attempt
 from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
@@ -21,6 +21,7 @@ from cordee.systems.explain.node.hang.files import HangFiles
 from cordee.wire.messages import Gather, Gathered, RanksEnded, RanksStarted, StopAnswers, Telemetry
 
 _COLLECT_S, _MORE_S, _JUDGE_S = 8.0, 3.0, 20.0
+_ASKED_S = 40.0  # as long as `cordee stacks` waits
 _MOST_WAITING_BYTES = 64 << 20
 _MOST_HANGS, _MOST_QUESTIONS, _MOST_NOTES = 20, 100, 100
 _WRITE_S = 0.002
@@ -66,6 +67,7 @@ class HangWatch(RunWatcher):
         self._task: Optional[asyncio.Task[None]] = None
         self._declared: Optional[HangBegan] = None
         self._hangs = self._questions = self._gathers = 0
+        self._asked_until = 0.0
 
     # What agents say
 
@@ -119,14 +121,12 @@ class HangWatch(RunWatcher):
             declared, self._declared = self._declared, None
             if self._detector.hangs:
                 self._declare(declared, attempt, now)
+        self._answer(now)
 
     def requested(self, request: dict[str, Any]) -> None:
-        attempt, ranks = self.run.attempt(), self._detector.now()
-        wanted = request.get("request") == "stacks" and self._wanted and self._task is None
-        if wanted and attempt is not None and ranks and self._questions < _MOST_QUESTIONS:
-            self._questions += 1
-            now = monotonic()
-            self._begin(HangBegan(now, 0.0, False, ranks, dict(self._detector.ended)), attempt, now, asked=True)
+        if request.get("request") == "stacks" and self._wanted:
+            self._asked_until = monotonic() + _ASKED_S
+            self._answer(monotonic())
 
     def close(self) -> None:
         if self._task is not None:
@@ -142,6 +142,19 @@ class HangWatch(RunWatcher):
         self._detector.begin(len(attempt.nodes) * attempt.ranks_per_node)
 
     # What is done
+
+    def _answer(self, now: float) -> None:
+        """Collect what somebody has asked for: at once, or when what is being collected is there."""
+        attempt = self.run.attempt()
+        if now > self._asked_until or self._task is not None or attempt is None:
+            return
+        ranks = self._detector.now()
+        if not ranks:
+            return
+        self._asked_until = 0.0
+        if self._questions < _MOST_QUESTIONS:
+            self._questions += 1
+            self._begin(HangBegan(now, 0.0, False, ranks, dict(self._detector.ended)), attempt, now, asked=True)
 
     def _declare(self, declared: HangBegan, attempt: Attempt, now: float) -> None:
         self._hangs += 1
@@ -179,9 +192,10 @@ class HangWatch(RunWatcher):
         written = await _at_most(asyncio.wrap_future(described), patience_s)
         if asked:
             return
-        if written and first.exception() is None:
+        fault = first.exception() if written else TimeoutError("the disk does not answer")
+        if fault is None:
             findings = await self._judged(files.number)
-        for finding in findings or [self._without_judgement(collecting)]:
+        for finding in findings or [self._without_judgement(collecting, str(fault or files.refused))]:
             self._write(finding)
         if findings or not self._is_quiet(began):
             self._act(attempt, findings)
@@ -215,13 +229,14 @@ class HangWatch(RunWatcher):
 
     async def _judged(self, number: int) -> list[Finding]:
         """Return the causes, as the document side finds them; nothing where it is not there."""
-        output = await document_side(_REPORT, str(self.run.folder.root), str(number), most_s=_JUDGE_S)
+        output = await document_side(_REPORT, str(self.run.folder.root), str(number), most_s=_JUDGE_S, nice=PROMPT)
         try:
             return [Finding.from_document(one) for one in json.loads(output or b"{}").get("findings", [])]
         except (ValueError, TypeError, AttributeError):
             return []
 
-    def _without_judgement(self, collecting: _Collecting) -> Finding:
+    def _without_judgement(self, collecting: _Collecting, lost: str) -> Finding:
+        """Return who stood; `lost` says why nothing that shows more could be kept, if so."""
         began = collecting.began
         stopped = [rank for rank, stand in sorted(began.ranks.items()) if stand.why == "stopped"]
         said = f"; stopped by a signal: rank {', '.join(map(str, stopped[:8]))}" if stopped else ""
@@ -229,6 +244,8 @@ class HangWatch(RunWatcher):
         lasted = collecting.declared_at - collecting.since
         text = f"no rank of attempt {collecting.attempt.number} has gone on for {lasted:.0f} s{said}{ended}"
         what = "look at `cordee stacks` and `cordee flight` of this run"
+        if lost:
+            text, what = f"{text}; what shows why was not kept: {lost}", "make room for the run's folder"
         evidence = {"hang": collecting.files.number, "ranks": stopped, "nodes": [], "where": None}
         return Finding(text, "error", "hang-unknown", next=what, evidence=evidence)
 

@@ -18,7 +18,7 @@ _TYPES = {
 }  # fmt: skip
 # What reaches out of a template: Python's inner names, and filters and objects by which they are reached without them.
 _TEMPLATE = re.compile(
-    r"__\w+__|\|\s*attr\b|\b(?:lipsum|cycler|joiner|self|request|config)\s*(?:\.|\[)\s*[\"']?_|\b(?:popen|subprocess|getattr|globals|mro)\b"
+    r"__\w+__|\|\s*attr\b|\b(?:lipsum|cycler|joiner)\s*\[|\b(?:lipsum|cycler|joiner|self|request|config)\s*(?:\.|\[)\s*[\"']?_|\b(?:popen|subprocess|getattr|globals|mro)\b"
     r"|\\x5f\\x5f|\\u005f|import\s+os\b|os\.system"
 )
 _CLASS = re.compile(rb'"class_name"\s*:\s*("(?:[^"\\]|\\.){1,200}")')
@@ -57,12 +57,11 @@ def template_sights(template: str, where: str) -> Iterator[Sight]:
 
 def is_safetensors(source: Source) -> bool:
     """Return whether it begins as safetensors do: eight bytes that say how long the JSON behind them is."""
-    head = source.at(0, 9)
-    return (
-        len(head) == 9
-        and head[8:9] == b"{"
-        and 2 <= struct.unpack("<Q", head[:8])[0] <= max(_HEADER_BYTES, source.size)
-    )
+    head = source.at(0, 1024)
+    if head[8:9] != b"{":
+        return False
+    likely = 2 <= struct.unpack("<Q", head[:8])[0] <= max(_HEADER_BYTES, source.size)
+    return likely or (head[8:10] == b'{"' and b'"data_offsets"' in head)
 
 
 def safetensors_end(source: Source) -> tuple[int, list[Sight]]:
@@ -71,7 +70,7 @@ def safetensors_end(source: Source) -> tuple[int, list[Sight]]:
     if size > _HEADER_BYTES or size + 8 > source.size:
         return source.size, [_broken("its header is longer than the file, or than 100 MB")]
     try:
-        header = json.loads(source.at(8, size))
+        header = json.loads(source.at(8, size), object_pairs_hook=_once)
         tensors = [value for name, value in header.items() if name != "__metadata__"]
         spans = sorted((int(one["data_offsets"][0]), int(one["data_offsets"][1]), _bytes_of(one)) for one in tensors)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
@@ -84,6 +83,14 @@ def safetensors_end(source: Source) -> tuple[int, list[Sight]]:
     if 8 + size + end > source.size:
         faults = [_broken("it is cut off")]
     return min(source.size, 8 + size + end), faults
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a table; readers differ in which of two values under one name they take."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return table
 
 
 def _bytes_of(tensor: dict[str, Any]) -> int:
@@ -103,9 +110,10 @@ def _broken(what: str) -> Sight:
 
 def gguf_sights(source: Source, where: str) -> Iterator[Sight]:
     """Yield what the metadata of a GGUF file holds besides data."""
-    version, _, count = struct.unpack("<IQQ", source.at(4, 20))
-    if version not in (2, 3) or count > 1_000_000:
-        yield Sight("model-gguf-header", "unknown", f"a GGUF file of version {version} cannot be read", where)
+    version, tensors, count = struct.unpack("<IQQ", source.at(4, 20))
+    if version not in (2, 3) or max(tensors, count) > 1_000_000:
+        what = f"a GGUF file of version {version} with {tensors:,} tensors cannot be read"
+        yield Sight("model-gguf-header", "unknown", what, where)
         return
     at = 24
     for _ in range(count):
@@ -234,20 +242,29 @@ class _Onnx:
                 continue
             entry = tensor.part(field.begin, field.size)
             told = [protobuf.text(entry, one) for one in protobuf.fields(entry) if one.size >= 0]
-            if len(told) == 2 and told[0] == "location" and _leads_out(told[1]) and told[1] not in self._told:
+            if len(told) == 2 and told[0] == "location" and leads_out(told[1]) and told[1] not in self._told:
                 self._told.add(told[1])
                 text = f"it reads its tensors from {told[1]!r}, outside of the model's folder"
                 yield Sight("model-onnx-external", "block", text, self._where)
 
 
-def _leads_out(path: str) -> bool:
-    return path.startswith(("/", "\\", "~")) or ".." in re.split(r"[/\\]", path) or ":" in path[:3]
+def leads_out(path: str) -> bool:
+    """Return whether a path leads out of the folder that it is meant for, or is an address."""
+    return (
+        "://" in path
+        or path.startswith(("/", "\\", "~", "file:"))
+        or ".." in re.split(r"[/\\]", path)
+        or ":" in path[:3]
+    )
 
 
 def tensorflow_sights(source: Source, where: str) -> Iterator[Sight]:
     """Yield operations of a TensorFlow graph that run Python or touch files."""
-    told = set()
-    for _, piece in source.chunks(overlap=32):
+    told = set[bytes]()
+    for _, piece in source.chunks(overlap=64):
+        if b"PrintV2" in piece and b"file://" in piece and b"PrintV2" not in told:
+            told.add(b"PrintV2")
+            yield Sight("model-tensorflow-operation", "block", "its operation PrintV2 writes into a file", where)
         for call in _TENSORFLOW_CALLS:
             if call not in told and re.search(rb"[\x00-\x1f]" + call + rb"(?![A-Za-z0-9])", piece):
                 told.add(call)
@@ -265,6 +282,12 @@ def keras_document_sights(document: Any, where: str) -> Iterator[Sight]:
         value = waiting.pop()
         if isinstance(value, dict):
             waiting.extend(value.values())
+            for key in ("filepath", "vocabulary", "idf_weights"):
+                path = value.get(key)
+                if isinstance(path, str) and leads_out(path) and path not in told:
+                    told.add(path)
+                    said = f"a layer reads what lies outside of its folder: {path[:120]!r}"
+                    yield Sight("file-leads-out", "block", said, where)
             name, module = value.get("class_name"), value.get("module")
             if name in ("Lambda", "TFOpLambda", "__lambda__", "function") and name not in told and "config" in value:
                 if name == "function" and _KERAS_FUNCTIONS.match(str(module)):

@@ -6,7 +6,7 @@ import re
 from typing import Iterable
 
 # What these modules give runs programs, opens files or connections, or makes other calls out of names.
-_HARMFUL_MODULES = frozenset(
+HARMFUL_MODULES = frozenset(
     [
         "os",
         "posix",
@@ -158,6 +158,9 @@ _HARMLESS = {
     "copy_reg": "_reconstructor",
     "_codecs": "encode",
     "datetime": "datetime date time timedelta timezone",
+    "zoneinfo": "ZoneInfo",
+    "pytz": "_p _UTC",
+    "dateutil.tz.tz": "tzutc tzlocal tzoffset tzfile",
     "decimal": "Decimal",
     "fractions": "Fraction",
     "uuid": "UUID",
@@ -178,14 +181,19 @@ _HARMLESS = {
     "torch.utils.data.dataset": "TensorDataset ConcatDataset Subset",
     "torch.nn.functional": "relu gelu silu elu selu leaky_relu tanh sigmoid softmax log_softmax mish hardswish relu6 softplus",
     "torch._C._nn": "gelu",
-    "pandas": "DataFrame Series Categorical CategoricalDtype StringDtype DatetimeTZDtype Index RangeIndex MultiIndex DatetimeIndex TimedeltaIndex"
-    " PeriodIndex CategoricalIndex Timestamp Timedelta Interval IntervalIndex",
+    "pandas": "Int8Dtype Int16Dtype Int32Dtype Int64Dtype UInt8Dtype UInt16Dtype UInt32Dtype UInt64Dtype Float32Dtype Float64Dtype"
+    " BooleanDtype IntervalDtype PeriodDtype SparseDtype DataFrame Series Categorical CategoricalDtype StringDtype DatetimeTZDtype Index RangeIndex MultiIndex DatetimeIndex TimedeltaIndex"
+    " PeriodIndex CategoricalIndex Timestamp Timedelta Interval IntervalIndex NA NaT",
+    "pandas._libs.missing": "NAType",
+    "pandas._libs.sparse": "IntIndex BlockIndex",
     "pyarrow.lib": "_restore_array type_for_alias py_buffer",
     "numpy.random._pickle": "__randomstate_ctor __generator_ctor __bit_generator_ctor",
     "numpy.random._mt19937": "MT19937",
     "numpy.random._pcg64": "PCG64 PCG64DXSM",
     "numpy.random._philox": "Philox",
     "numpy.random._sfc64": "SFC64",
+    "numpy.random.mtrand": "RandomState",
+    "numpy.random._generator": "Generator",
     "numpy.random.bit_generator": "SeedSequence __pyx_unpickle_SeedSequence",
     "torch": "Size Tensor device dtype layout memory_format strided channels_last contiguous_format preserve_format per_tensor_affine"
     " per_channel_affine Generator FloatStorage DoubleStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage"
@@ -208,6 +216,7 @@ _HARMLESS = {
     "xgboost.core": "Booster",
     "lightgbm.basic": "Booster",
     "pandas._libs.internals": "_unpickle_block",
+    "pandas._libs.interval": "__pyx_unpickle_IntervalMixin",
     "pandas._libs.arrays": "__pyx_unpickle_NDArrayBacked",
     "pandas._libs.tslibs.timestamps": "_unpickle_timestamp",
     "pandas._libs.tslibs.timedeltas": "_timedelta_unpickle",
@@ -232,6 +241,14 @@ _FAMILIES = (
     re.compile(
         r"numpy\.(?:log|log1p|log2|log10|exp|expm1|sqrt|square|abs|absolute|sign|sin|cos|tan|tanh|negative|reciprocal|cbrt|power|add|multiply)\Z"
     ),
+    re.compile(
+        r"numpy\.polynomial\.(?:\w+\.)?(?:Polynomial|Chebyshev|Legendre|Hermite|HermiteE|Laguerre)\Z|numpy\.(?:lib\._polynomial_impl\.)?poly1d\Z"
+    ),
+    re.compile(
+        r"scipy\.interpolate\._\w+\.(?:interp1d(?:\._call_\w+)?|[A-Z]\w+)\Z|scipy\.spatial\._\w+\.(?:c?KDTree|ConvexHull|Delaunay|Rotation)\Z"
+    ),
+    re.compile(r"sklearn\.feature_selection\._univariate_selection\.(?:f_classif|f_regression|chi2|r_regression)\Z"),
+    re.compile(r"sklearn\.feature_selection\._mutual_info\.mutual_info_\w+\Z"),
     re.compile(r"pandas\.arrays\.[A-Z]\w+Array\Z"),
     re.compile(
         r"torch\.(?:nn\.modules|optim|nn\.utils\.(?:parametrize|weight_norm)|nn\.parallel)(?:\.[a-z_0-9]+)*\.[A-Z]\w*\Z"
@@ -248,7 +265,7 @@ _FAMILIES = (
     re.compile(r"(?:xgboost\.sklearn\.XGB\w+|lightgbm\.sklearn\.LGBM\w+|catboost\.core\.CatBoost\w*)\Z"),
     re.compile(
         r"transformers\.(?:training_args\.(?:TrainingArguments|OptimizerNames)|trainer_utils\.(?:\w+Strategy|HubStrategy|SchedulerType|FSDPOption)"
-        r"|configuration_utils\.\w+Config|models\.[a-z_0-9]+\.configuration_[a-z_0-9]+\.\w+Config)\Z"
+        r"|trainer_pt_utils\.AcceleratorConfig|configuration_utils\.\w+Config|models\.[a-z_0-9]+\.configuration_[a-z_0-9]+\.\w+Config)\Z"
     ),
 )
 # A call that reads a pickle from the bytes that it is given: those are looked at as well.
@@ -273,11 +290,11 @@ class PickleGlobals:
         full = f"{module}.{name}"
         if name in _HARMLESS.get(module, "").split() or full in self._own or full in NESTED_LOADERS:
             return "clean"
-        if set(name.split(".")) & _HARMFUL_MODULES:  # protocol 4 looks up names within names
+        if set(name.split(".")) & HARMFUL_MODULES:  # protocol 4 looks up names within names
             return "block"
         if any(family.match(full) for family in _FAMILIES) or full.startswith(self._modules):
             return "clean"
-        if module.partition(".")[0] in _HARMFUL_MODULES or _HARMFUL.match(full):
+        if module.partition(".")[0] in HARMFUL_MODULES or _HARMFUL.match(full):
             return "block"
         return "unknown"
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pickle
 import re
-from typing import Any, Iterator, NamedTuple, Optional
+from collections import deque
+from itertools import islice
+from typing import Any, Iterator, NamedTuple, Optional, Union
 
 from cordee.systems.scan.node.formats.pickle_globals import NESTED_LOADERS
 from cordee.systems.scan.node.source import Source, TooMuch
@@ -31,17 +33,25 @@ _SIZES = {
     "d": 8,
     "g": 16,
 }
-_MOST_STREAMS = 1000
+_MOST_STREAMS, _MOST_WALKED = 1000, 10_000
 _OLDER_BYTES = 64 << 20
+# How Python pickles a class method: `getattr` of the class. Those that are known to be harmless; any other use of `getattr` is not.
+_GETATTR = (("builtins", "getattr"), ("__builtin__", "getattr"))
+_METHODS = {("zoneinfo.ZoneInfo", "_unpickle")}
 _LOOKED_AT = ("numpy.dtype",)  # calls whose arguments matter later
+# How bytes stand in pickles of protocols that have none: their text, or other bytes, and how to make them of it.
+_MAKE_BYTES = {
+    "_codecs.encode",
+    *(f"{module}.{kind}" for module in ("builtins", "__builtin__") for kind in ("bytes", "bytearray")),
+}
 
 
 class PickleStream(NamedTuple):
     """One pickle of a file.
 
     Attributes:
-        names: what it looks up, `(module, name)`, each once and in order.
-        nested: bytes that it hands to a call that unpickles them.
+        names: what it looks up, `(module, name)`, each once and in order, but for a `getattr` that only names harmless methods.
+        nested: pickles in its bytes: handed to a call that unpickles them, or held for whoever loads it.
         end: where the next byte behind it stands; None: it did not come to its end.
         fault: why not.
         calls: how many calls it makes.
@@ -65,34 +75,33 @@ class Nothing:
         new: Any = object.__new__(cls)
         if cls.machine is not None:
             cls.machine.called(cls.full, given)
+            if cls.full in _MAKE_BYTES and given and isinstance(given[0], (str, bytes, bytearray)):
+                return _bytes_of(given[0])
             new.given = given if cls.full in _LOOKED_AT else ()
         return new
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        return Nothing()
+    def __call__(self, *given: Any, **_: Any) -> Any:
+        self._takes(*given)
+        return object.__new__(type(self))
 
     def __setstate__(self, state: Any) -> None:
+        self._takes(state)
         machine = type(self).machine
         if machine is not None and type(self).full == _JOBLIB:
             machine.array_follows(state)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        pass
+        self._takes(key, value)
 
-    def append(self, _: Any) -> None:
-        pass
+    def _takes(self, *given: Any) -> None:
+        machine = type(self).machine
+        if machine is not None:
+            machine.handed_on(given)
 
-    def extend(self, _: Any) -> None:
-        pass
-
-    def add(self, _: Any) -> None:
-        pass
-
-    def update(self, *_: Any) -> None:
-        pass
+    append = extend = add = update = _takes
 
 
 class _Sights:
@@ -103,11 +112,13 @@ class _Sights:
     names: dict[tuple[str, str], type]
     nested: list[bytes]
     calls: int
+    _handed_on: bool
 
     def begin(self, file: Any, exact: bool) -> None:
         """Begin with nothing seen."""
         self._file, self._exact = file, exact
         self.names, self.nested, self.calls = {}, [], 0
+        self._handed_on = False
 
     def find_class(self, module: str, name: str) -> Any:
         known = self.names.get((module, name))
@@ -122,9 +133,43 @@ class _Sights:
 
     def called(self, full: str, given: tuple[Any, ...]) -> None:
         self.calls += 1
+        if tuple(full.rsplit(".", 1)) in _GETATTR:
+            known = (
+                len(given) == 2 and isinstance(given[0], type) and (getattr(given[0], "full", ""), given[1]) in _METHODS
+            )
+            self._handed_on = self._handed_on or not known
+        else:
+            self.handed_on(given)
         if full in NESTED_LOADERS:
-            texts = (one.encode("latin1", "replace") if isinstance(one, str) else one for one in given)
-            self.nested.extend(bytes(one) for one in texts if isinstance(one, (bytes, bytearray)))
+            self.nested.extend(_bytes_of(one) for one in given if isinstance(one, (str, bytes, bytearray)))
+
+    def handed_on(self, given: Any) -> None:
+        """Something is given to a call, or to an object: if `getattr` is in it, whoever gets it may call that."""
+        if not self._handed_on and any(name in self.names for name in _GETATTR):
+            self._handed_on = self._holds_getattr(given)
+
+    def harmless(self, result: Any) -> tuple[tuple[str, str], ...]:
+        """Return the names that a pickle, read to its end, has used for nothing but harmless methods of classes."""
+        used = [name for name in _GETATTR if name in self.names]
+        if not used or self._handed_on or self._holds_getattr(result):
+            return ()
+        return tuple(used)
+
+    def _holds_getattr(self, value: Any) -> bool:
+        """Return whether it holds `getattr`, or more than one can look through."""
+        left, looked_at = [value], 0
+        while left:
+            one = left.pop()
+            looked_at += 1
+            if looked_at > _MOST_WALKED or any(one is self.names.get(name) for name in _GETATTR if name in self.names):
+                return True
+            if isinstance(one, dict):
+                left += [*one.keys(), *one.values()]
+            elif isinstance(one, (list, tuple, set, frozenset)):
+                left += one
+            elif isinstance(one, Nothing):
+                left += one.given
+        return False
 
     def array_follows(self, state: Any) -> None:
         """A wrapper of joblib: the array's bytes stand in the file behind it, or a pickle of its objects."""
@@ -158,6 +203,10 @@ class _OlderMachine(_Sights, pickle._Unpickler):  # type: ignore[name-defined,mi
     def __init__(self, file: Any) -> None:
         super().__init__(file, encoding="latin1", buffers=iter(()))
         self.begin(file, False)
+
+
+def _bytes_of(value: Union[str, bytes, bytearray]) -> bytes:
+    return value.encode("latin1", "replace") if isinstance(value, str) else bytes(value)
 
 
 def _code_of(dtype: Any) -> Optional[str]:
@@ -202,10 +251,11 @@ def _run(source: Source, exact: bool) -> PickleStream:
 
 
 def _seen(machine: Any, file: Any) -> PickleStream:
-    end, fault = None, ""
+    end, fault, harmless = None, "", ()
     try:
-        machine.load()
-        end = file.tell()
+        result = machine.load()
+        machine.nested.extend(_pickles_in(result))
+        end, harmless = file.tell(), machine.harmless(result)
     except TooMuch:
         raise
     except MemoryError:
@@ -216,7 +266,21 @@ def _seen(machine: Any, file: Any) -> PickleStream:
         fault = "it is cut off"
     except Exception as error:  # the machine raises whatever its opcodes meet
         fault = "it is cut off" if "truncated" in str(error) else f"it cannot be read to its end ({str(error)[:120]})"
-    names = tuple(machine.names)
+    names = tuple(name for name in machine.names if name not in harmless)
     for kind in machine.names.values():
         kind.machine = None  # type: ignore[attr-defined]
     return PickleStream(names, tuple(machine.nested), end, fault, machine.calls)
+
+
+def _pickles_in(value: Any) -> Iterator[bytes]:
+    """Yield the bytes in dicts, lists and tuples that begin and end as pickles do: scripts unpickle what a checkpoint holds so."""
+    left, seen = deque([value]), set()
+    for _ in range(_MOST_WALKED):  # what lies near the top: to walk all costs ten times the machine's own time
+        if not left:
+            return
+        one = left.popleft()
+        if isinstance(one, (bytes, bytearray)) and one[:1] == b"\x80" and one[1:2] <= b"\x05" and one[-1:] == b".":
+            yield bytes(one)
+        elif isinstance(one, (dict, list, tuple)) and id(one) not in seen:
+            seen.add(id(one))
+            left.extend(islice(one.values() if isinstance(one, dict) else one, _MOST_WALKED - len(left)))

@@ -58,14 +58,16 @@ def entries(source: Source) -> Iterator[ZipEntry]:
         TooMuch: there are more than 200,000.
         ValueError: it has neither a directory nor entries.
     """
-    count, ends, seen = 0, [], set()
-    for entry in _named(source):
-        ends.append((entry.begin, entry.data + entry.packed))
-        if (entry.data, entry.name) not in seen:
-            seen.add((entry.data, entry.name))
-            yield entry
-            count = _counted(count)
-    for entry in _unnamed(source, sorted(ends)):
+    count, seen = 0, set()
+    known: list[tuple[int, int]] = []
+    for search in (directory_ends, lambda source: list(_ends_between(source, sorted(known)))):
+        for entry in _named(source, search(source)):
+            known.append((entry.begin, entry.data + entry.packed))
+            if (entry.data, entry.name) not in seen:
+                seen.add((entry.data, entry.name))
+                yield entry
+                count = _counted(count)
+    for entry in _unnamed(source, sorted(known)):
         yield entry
         count = _counted(count)
     if not count and not directory_ends(source):
@@ -179,9 +181,9 @@ def _found(data: bytes, mark: bytes) -> Iterator[int]:
         at = data.find(mark, at + 1)
 
 
-def _named(source: Source) -> Iterator[ZipEntry]:
-    """Yield what all directories name; an archive may stand behind other bytes, its offsets count from its own begin then."""
-    for end in directory_ends(source):
+def _named(source: Source, ends: list[int]) -> Iterator[ZipEntry]:
+    """Yield what these directories name; an archive may stand behind other bytes, its offsets count from its own begin then."""
+    for end in ends:
         record = source.at(end, 22)
         if len(record) < 22:
             continue
@@ -247,10 +249,23 @@ def _local(
 
 def _unnamed(source: Source, known: list[tuple[int, int]]) -> Iterator[ZipEntry]:
     """Yield entries that stand where no directory says that there is one."""
+    for begin, end in _gaps(source, known):
+        yield from _between(source, begin, end)
+
+
+def _ends_between(source: Source, known: list[tuple[int, int]]) -> Iterator[int]:
+    """Yield where directories end that stand further in front: of archives one after the other, as PyTorch's distributed checkpoints are."""
+    for begin, end in _gaps(source, known):
+        for offset, piece in source.part(begin, end - begin).chunks(overlap=3):
+            for at in _found(piece, END):
+                yield begin + offset + at
+
+
+def _gaps(source: Source, known: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     at = 0
     for begin, end in [*known, (source.size, source.size)]:
         if begin - at > _MOST_GAP:
-            yield from _between(source, at, begin)
+            yield at, begin
         at = max(at, end)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cordee.job.fleet_site import SiteActions
-from cordee.systems.vetting.fleet.actions._base import Action, ActionError
+from cordee.machine.tasks.actions import ActionError
+from cordee.systems.vetting.fleet.actions._base import Action
 
 __all__ = ["Action", "ActionError", "make_actions"]
 

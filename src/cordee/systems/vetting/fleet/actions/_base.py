@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.core.errors import CordeeError
 from cordee.systems.vetting.fleet.proposals import Proposal
-
-
-class ActionError(CordeeError):
-    """An action was not done.
-
-    Attributes:
-        later: whether the same may succeed later, as when the controller does not answer.
-    """
-
-    kind = "action"
-
-    def __init__(self, text: str, *, later: bool = False) -> None:
-        super().__init__(text)
-        self.later = later
 
 
 class Action:

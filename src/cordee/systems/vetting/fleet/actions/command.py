@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
-import subprocess
 from collections.abc import Sequence
 
 from cordee.core.errors import EXIT_ABORT, EXIT_EXCLUDE
-from cordee.systems.vetting.fleet.actions._base import Action, ActionError
+from cordee.machine.tasks.actions import ActionError, run_command_of_site, run_site_command, told
+from cordee.systems.vetting.fleet.actions._base import Action
 from cordee.systems.vetting.fleet.history import NODE_NAME
 from cordee.systems.vetting.fleet.proposals import Proposal
 
 _PLACE = re.compile(r"\{(node|gpu|rule|reason|job)\}")
-_TAIL = 400
 
 
 class SiteCommand(Action):
@@ -67,61 +64,7 @@ class SiteVetting(SiteCommand):
     """Vets a node by the site's command, as a `SiteCommand`; that it finds the node bad is an answer and no failure."""
 
     def perform(self, proposal: Proposal) -> str:
-        code, said = _run(self.argv(proposal), self._timeout_s)
+        code, said = run_command_of_site(self.argv(proposal), self._timeout_s)
         if code in (EXIT_EXCLUDE, EXIT_ABORT):
             return f"vetted, and the node is not fit for work: {said}"
-        return _told(self.argv(proposal), code, said)
-
-
-def run_site_command(argv: Sequence[str], timeout_s: float, stdin: str | None = None) -> str:
-    """Run a command of the site and return the end of what it printed.
-
-    Raises:
-        ActionError: it is not there, fails, or takes longer than `timeout_s`.
-    """
-    return _told(argv, *_run(argv, timeout_s, stdin))
-
-
-def _told(argv: Sequence[str], code: int, said: str) -> str:
-    if code != 0:
-        raise ActionError(f"{argv[0]} ended with {code}: {said}")
-    return said or "done"
-
-
-def _run(argv: Sequence[str], timeout_s: float, stdin: str | None = None) -> tuple[int, str]:
-    """Run a command and return its exit code and the end of what it printed.
-
-    Raises:
-        ActionError: it is not there, or takes longer than `timeout_s`.
-    """
-    try:
-        process = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ActionError(f"{argv[0]} cannot be started: {error.strerror}") from None
-    try:
-        said, _ = process.communicate(stdin, timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        _kill(process)
-        raise ActionError(f"{argv[0]} did not end within {timeout_s:g} s and was killed") from None
-    except BaseException:
-        _kill(process)
-        raise
-    return process.returncode, " ".join(said.split())[-_TAIL:]
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+        return told(self.argv(proposal), code, said)

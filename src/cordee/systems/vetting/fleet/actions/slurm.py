@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 
 from cordee.backends.slurm.node.commands import SlurmError, run_command
-from cordee.systems.vetting.fleet.actions._base import Action, ActionError
+from cordee.machine.tasks.actions import ActionError
+from cordee.systems.vetting.fleet.actions._base import Action
 from cordee.systems.vetting.fleet.cluster import SlurmNode, ask_node
 from cordee.systems.vetting.fleet.proposals import TAG, Proposal
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
-import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
-from cordee.systems.vetting.fleet.actions._base import Action, ActionError
-from cordee.systems.vetting.fleet.actions.command import filled, run_site_command
+from cordee.machine.tasks.actions import post_document, run_site_command
+from cordee.systems.vetting.fleet.actions._base import Action
+from cordee.systems.vetting.fleet.actions.command import filled
 from cordee.systems.vetting.fleet.proposals import Proposal
-from cordee.systems.vetting.node.judge.spool import call, read_token
 
 SCHEMA = "cordee.ticket/1"
-_TIMEOUT_S = 10.0
-_TRIES = 3
 _PAUSE_S = 1.0
 
 
@@ -61,25 +57,4 @@ class TicketWebhook(Action):
 
     def perform(self, proposal: Proposal) -> str:
         document = ticket_document(proposal)
-        headers = {"Content-Type": "application/json", "Idempotency-Key": document["key"], "User-Agent": "cordee"}
-        words = ""
-        try:
-            if self._token_file:
-                headers["Authorization"] = f"Bearer {read_token(self._token_file)}"
-            request = urllib.request.Request(self._url, json.dumps(document).encode(), headers, method="POST")
-        except (OSError, ValueError) as error:
-            raise ActionError(f"the webhook cannot be called: {error}") from None
-        for attempt in range(_TRIES):
-            if attempt:
-                time.sleep(self._pause_s * 2 ** (attempt - 1))
-            try:
-                code, words, _ = call(request, _TIMEOUT_S)
-            except OSError as error:
-                words = str(error)
-                continue
-            if 200 <= code < 300:
-                return f"{code} {words}".strip()
-            words = f"{code} {words}"
-            if code < 500 and code != 429:
-                raise ActionError(f"the webhook refuses: {words}")
-        raise ActionError(f"the webhook did not take it in {_TRIES} tries: {words}", later=True)
+        return post_document(self._url, document, document["key"], self._token_file, self._pause_s)

@@ -24,12 +24,13 @@ _OWN_CAUSES = ("closed", "absent")
 
 
 class _PairOutcome(NamedTuple):
-    """What one pair said: its rate, or why there is none, and which of its nodes take part no longer or were late."""
+    """What one pair said: its rate, or why there is none, which of its nodes take part no longer or were late, and whose GPUs met."""
 
     bytes_per_s: Optional[float]
     reason: str = ""
     out: Optional[dict[str, Out]] = None
     late: tuple[str, ...] = ()
+    models: Optional[dict[str, str]] = None
 
 
 async def run_pairs(
@@ -66,6 +67,7 @@ async def run_pairs(
     test = PairTest(
         members, seed or secrets.token_hex(8), switches=switches, baseline=baseline, policy=policy, busy=busy
     )
+    models: dict[str, str] = {}
     while until - monotonic() >= settings["seconds"] + _LEAST_S + _ANSWER_S:
         pairs = test.next_round()
         if not pairs:
@@ -74,9 +76,12 @@ async def run_pairs(
         meetings = await asyncio.gather(*(_meet(members[a], members[b], settings, round_s, request) for a, b in pairs))
         for (a, b), meeting in zip(pairs, meetings):
             test.record(a, b, meeting.bytes_per_s, meeting.reason, meeting.out, meeting.late)
+            models.update(meeting.models or {})
     outcome = judge(test)
-    for result in outcome.results.values():
+    for node, result in outcome.results.items():
         result["seconds"] = round(monotonic() - began, 4)
+        if node in models:
+            result["facts"]["model"] = models[node]
     return outcome
 
 
@@ -151,7 +156,8 @@ def _reading(results: dict[str, dict[str, Any]]) -> _PairOutcome:
     """Return what both ends' results mean; the one that connects comes second and knows more."""
     rates = [result["value"] for result in results.values() if result["status"] == "pass"]
     if len(rates) == len(results):
-        return _PairOutcome(min(rates))
+        named = {node: (result.get("facts") or {}).get("model") for node, result in results.items()}
+        return _PairOutcome(min(rates), models={node: str(model) for node, model in named.items() if model})
     out = {node: Out(result["evidence"], result["cause"]) for node, result in results.items() if _is_out(result)}
     told = [(node, result) for node, result in results.items() if result["status"] != "pass"]
     if out:

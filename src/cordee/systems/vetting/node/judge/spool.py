@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any, Optional
 
+from cordee.machine.tasks.actions import call, read_token
 from cordee.systems.vetting.node.judge import history
 
 _LOG = logging.getLogger("cordee.systems.vetting.node.judge.history")
@@ -98,49 +97,6 @@ class VettingSpool:
         return call(request, _TIMEOUT_S)[:2]
 
 
-def call(request: urllib.request.Request, timeout_s: float, most_bytes: int = 2000) -> tuple[int, str, bytes]:
-    """Return the status, the first words and the body (at most `most_bytes`) of what a server answers; follows nowhere,
-    so that a token goes only where it belongs.
-
-    Raises:
-        OSError: it was not reached, or did not answer in time.
-    """
-    opener = urllib.request.build_opener(_StayHere)
-    try:
-        with opener.open(request, timeout=timeout_s) as answer:
-            body = answer.read(most_bytes)
-            return answer.status, _words(body), body
-    except urllib.error.HTTPError as error:
-        body = error.read(most_bytes)
-        return error.code, _words(body), body
-
-
-def read_token(path: str) -> str:
-    """Return the token in a file.
-
-    Raises:
-        ValueError: others may read the file, or it holds no token.
-        OSError: it cannot be read.
-    """
-    full = os.path.expandvars(os.path.expanduser(path))
-    with open(full, encoding="ascii") as file:
-        if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-            raise ValueError(f"{full} can be read by others; chmod 600 it")
-        token = file.read(4096).strip()
-    if not token or any(letter.isspace() for letter in token):
-        raise ValueError(f"{full} does not hold one token")
-    return token
-
-
-def _words(body: bytes) -> str:
-    return " ".join(body[:200].decode(errors="replace").split())
-
-
 def _state_folder() -> Path:
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(base) / "cordee"
-
-
-class _StayHere(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None

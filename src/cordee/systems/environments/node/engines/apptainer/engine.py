@@ -41,6 +41,11 @@ class ApptainerEngine(Engine):
             for mount in environment.mounts
             if not os.path.exists(mount.source)
         ]
+        found += [
+            MissingCapability(table, f"Apptainer is not told of {table}", "take the engine namespace")
+            for table, asked in (("[stack] overlay", environment.overlay), ("[startup]", environment.startup))
+            if asked
+        ]
         try:
             start_words(environment, "name")
         except EngineError as error:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import Optional
 
 from cordee.systems.environments.node.document import Environment
 from cordee.systems.environments.node.engines._base import Engine, EngineError, EngineLaunch, MissingCapability
 from cordee.systems.environments.node.engines.namespace.boot import first_words
 from cordee.systems.environments.node.engines.namespace.request import MOUNT_FLAGS, ContainerRequest
+from cordee.systems.environments.node.hooks.oci import oci_hooks
 
 
 class NamespaceEngine(Engine):
@@ -24,6 +27,7 @@ class NamespaceEngine(Engine):
         request = _request(environment)
         request.workdir = launch.workdir or _workdir(environment)
         request.argv = list(environment.command(launch.argv))
+        request.startup, request.startup_s = list(environment.startup), environment.startup_s
         if not request.argv:
             raise EngineError(
                 "there is no command to run, and the image names none", given=environment.image, next="give a command"
@@ -60,4 +64,10 @@ def _request(environment: Environment) -> ContainerRequest:
                 )
         request.mounts.append((mount.source, mount.target, mount.flags))
     request.devices = list(environment.devices)
+    request.overlay, request.accounts = environment.overlay, list(environment.accounts)
+    if root.kind != "host":
+        hooks = oci_hooks(environment, os.environ)
+        request.hooks = [json.dumps(hook) for hook in hooks]
+        if hooks or environment.devices:
+            request.annotations = [f"{name}={value}" for name, value in environment.annotations.items()]
     return request

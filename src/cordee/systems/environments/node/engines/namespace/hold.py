@@ -4,11 +4,13 @@ The process that holds it sits inside, prints how to get in, and waits for the e
 watch, sits outside: when the holder has ended, by whatever, it kills what is still inside.
 
 `--plain` prints, for programs without JSON, records that each end with a NUL, an empty one last:
-`pid=PID`, `user=0|1` (whether /proc/PID/ns/user is to be joined before /proc/PID/ns/mnt), `workdir=PATH`, then for the
-variables `env NAME=VALUE`, `unset NAME`, `default NAME=VALUE` (where it is not set) and
-`append NAME=VALUE` (to a list with colons). Or one, `error TEXT`.
+`pid=PID`, `user=0|1` (whether /proc/PID/ns/user is to be joined before /proc/PID/ns/mnt), `workdir=PATH`, perhaps `say=TEXT`
+for whoever waits, then for the variables, to be done in their order, `env NAME=VALUE`, `unset NAME`, `default NAME=VALUE`
+(where it is not set), `append NAME=VALUE` and `prepend NAME=VALUE` (to a list with colons). Or one, `error TEXT`.
 With `--document FILE` the container is that of a `cordee.environment/1` document in place of the words; only then are
-there variables of the EDF and the image among the records.
+there variables of the EDF and the image among the records, and start-up commands are run, in the environment in which this
+process is started with the document's own over it. With `--tell NUMBER` a descriptor gets, when the container is up, the JSON
+line that is printed without `--plain`, with `left`, the changes of the start-up.
 """
 
 from __future__ import annotations
@@ -19,13 +21,15 @@ import os
 from cordee.systems.environments.node.engines.namespace import kernel
 from cordee.systems.environments.node.engines.namespace.answer import say_open, say_refused, write
 from cordee.systems.environments.node.engines.namespace.boot import first_words
-from cordee.systems.environments.node.engines.namespace.execute import ENGINE
+from cordee.systems.environments.node.engines.namespace.execute import ENGINE, add_variables
 from cordee.systems.environments.node.engines.namespace.isolation import leave_host
 from cordee.systems.environments.node.engines.namespace.join import enter_words, started
 from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 from cordee.systems.environments.node.engines.namespace.request import ContainerRequest, request_of
 from cordee.systems.environments.node.engines.namespace.root.mounted_root import MountedRoot
+from cordee.systems.environments.node.engines.namespace.startup import run_startup
 from cordee.systems.environments.node.engines.namespace.watch import be_watched, empty, start_watch
+from cordee.systems.environments.node.patches import APPEND, SET, UNSET, patched, patches_between
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,8 +38,10 @@ if TYPE_CHECKING:
 
 def hold(words: list[str]) -> int:
     """Open the container of the words, say how to enter it, and keep it until standard input ends; return the exit code."""
-    plain = words[:1] == ["--plain"]
+    plain, tell = words[:1] == ["--plain"], 0
     words = words[1:] if plain else words
+    if words[:1] == ["--tell"]:
+        tell, words = int(words[1]), words[2:]
     document: dict[str, Any] = {}
     for number in (2, 15):
         kernel.default_signal(number)
@@ -58,6 +64,7 @@ def hold(words: list[str]) -> int:
                 next="set workdir to a folder of the image, or mount one there",
             )
         be_watched(watch, os.getpid())
+        startup = _start_up(root, request, document)
     except (EngineRefused, OSError) as error:
         refused = (
             error if isinstance(error, EngineRefused) else EngineRefused(f"the container could not be made: {error}")
@@ -68,7 +75,11 @@ def hold(words: list[str]) -> int:
             say_refused(refused)
         kernel.end(servers)
         return ENGINE
-    _say_open(root, request, document, plain)
+    _say_open(root, request, document, plain, startup)
+    if tell:
+        answer = {"enter": _enter(root), "left": startup.left}
+        os.write(tell, json.dumps(answer).encode("utf-8", "surrogateescape") + b"\n")
+        os.close(tell)
     while os.read(0, 4096):
         pass
     # What runs inside ends before what serves its files: nothing is to crash on the way.
@@ -91,30 +102,73 @@ def _request_of_document(document: dict[str, Any]) -> ContainerRequest:
     request = ContainerRequest(document["root"]["kind"], document["root"]["path"], document["writable"])
     request.mounts = [(each["source"], each["target"], tuple(each["flags"])) for each in document["mounts"]]
     request.devices = list(document["devices"])
+    request.overlay, request.accounts = document.get("overlay", ""), list(document.get("accounts") or ())
+    request.hooks = [json.dumps(hook) for hook in document.get("oci_hooks") or ()]
+    request.annotations = [f"{name}={value}" for name, value in document["annotations"].items()]
+    # They are run here, but what runs them has to be loaded while it is in sight.
+    request.startup = list(document.get("startup") or ())
     request.workdir = document["workdir"]
     if request.kind != "host":
         request.workdir = request.workdir or document["config"]["workdir"] or "/"
     return request
 
 
-def _say_open(root: MountedRoot, request: ContainerRequest, document: dict[str, Any], plain: bool) -> None:
+class _StartUp:
+    """What the start-up commands of a document have changed, as `node.patches` has it, and a line about them."""
+
+    def __init__(self) -> None:
+        self.left: list[tuple[str, str, str]] = []
+        self.told = ""
+
+
+def _start_up(root: MountedRoot, request: ContainerRequest, document: dict[str, Any]) -> _StartUp:
+    found = _StartUp()
+    lines = list(document.get("startup") or ())
+    if not lines:
+        return found
+    own = [(kind, name, value) for kind, name, value in _variables(document) if kind != "default"]
+    before = patched({os.fsdecode(name): os.fsdecode(value) for name, value in os.environb.items()}, own)
+    env = {os.fsencode(name): os.fsencode(value) for name, value in before.items()}
+    add_variables(env, root.variables, root.appended)
+    begun = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+    after, found.told = run_startup(lines, float(document["startup_s"]), env, request.workdir or "/", set())
+    found.left = patches_between(begun, {os.fsdecode(name): os.fsdecode(value) for name, value in after.items()})
+    return found
+
+
+def _enter(root: MountedRoot) -> list[str]:
     pid = os.getpid()
-    if plain:
-        records = [f"pid={pid}", f"user={int(root.user)}", f"workdir={request.workdir or ''}"]
-        records += _variables(document)
-        records += [f"default {name}={value}" for name, value in root.variables]
-        records += [f"append {name}={value}" for name, value in root.appended]
-        write("".join(f"{record}\0" for record in records) + "\0")
+    return [
+        *first_words(),
+        "enter",
+        str(pid),
+        started(pid),
+        str(int(root.user)),
+        *enter_words(root.variables, root.appended),
+    ]
+
+
+def _say_open(
+    root: MountedRoot, request: ContainerRequest, document: dict[str, Any], plain: bool, startup: _StartUp
+) -> None:
+    pid = os.getpid()
+    if not plain:
+        say_open(_enter(root), pid, root.user)
         return
-    enter = [*first_words(), "enter", str(pid), started(pid), str(int(root.user))]
-    say_open([*enter, *enter_words(root.variables, root.appended)], pid, root.user)
+    records = [f"pid={pid}", f"user={int(root.user)}", f"workdir={request.workdir or ''}"]
+    records += [f"say={startup.told}"] if startup.told else []
+    changes = [*_variables(document), *(("default", name, value) for name, value in root.variables)]
+    changes += [*((APPEND, name, value) for name, value in root.appended), *startup.left]
+    for kind, name, value in changes:
+        records.append(f"unset {name}" if kind == UNSET else f"{'env' if kind == SET else kind} {name}={value}")
+    write("".join(f"{record}\0" for record in records) + "\0")
 
 
-def _variables(document: dict[str, Any]) -> list[str]:
+def _variables(document: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return what the image, views and the EDF do to variables, in this order."""
     if not document:
         return []
-    merged = {**document["config"]["env"], **document["env"]}
-    unset = [name for name, value in document["env"].items() if value == ""]
-    return [f"env {name}={value}" for name, value in merged.items() if name not in unset] + [
-        f"unset {name}" for name in unset
-    ]
+    own = document["env"]
+    found = [(SET, name, value) for name, value in document["config"]["env"].items() if name not in own]
+    found += [(each[0], each[1], each[2]) for each in document.get("patches") or () if each[1] not in own]
+    return found + [(SET if value else UNSET, name, value) for name, value in own.items()]

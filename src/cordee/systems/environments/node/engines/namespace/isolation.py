@@ -7,6 +7,10 @@ import os
 from cordee.systems.environments.node.engines.namespace import kernel
 from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
 OTHER_ENGINE = (
     "take an engine with rights of its own: apptainer where it is installed setuid, or the scheduler's (step); "
     "or ask the site to allow user namespaces"
@@ -28,20 +32,35 @@ def leave_host() -> bool:
         except PermissionError:
             user = True
     if user:
-        _leave_as_user()
+        enter_namespaces(os.geteuid(), kernel.NEWUSER | kernel.NEWNS)
     else:
         kernel.mount(None, "/", None, kernel.REC | kernel.SLAVE)
     return user
 
 
-def _leave_as_user() -> None:
+def enter_namespaces(number: Optional[int], flags: int) -> None:
+    """Move this process into new namespaces, mounts among them.
+
+    Args:
+        number: of its user there, who is the only one (0: root); None: the users stay as they are.
+        flags: of unshare(2).
+
+    Raises:
+        EngineRefused: user namespaces are switched off.
+    """
     uid, gid = os.geteuid(), os.getegid()
     try:
-        kernel.unshare(kernel.NEWUSER | kernel.NEWNS)
-        kernel.let_own_processes_look()
-        for name, content in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-            with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
-                file.write(content)
+        kernel.unshare(flags)
+        if number is not None:
+            kernel.let_own_processes_look()
+            maps = (
+                ("setgroups", "deny"),
+                ("uid_map", f"{number} {uid} 1"),
+                ("gid_map", f"{gid if number else 0} {gid} 1"),
+            )
+            for name, content in maps:
+                with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
+                    file.write(content)
         # Where the namespace is given and its rights are not (AppArmor), this is the first to fail.
         kernel.mount(None, "/", None, kernel.REC | kernel.SLAVE)
     except OSError as error:

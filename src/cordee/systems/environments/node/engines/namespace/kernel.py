@@ -176,6 +176,11 @@ def set_signals(blocked: set[int]) -> None:
     _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
 
 
+def pending_signals() -> set[int]:
+    """Return the blocked signals that wait to be taken."""
+    return {int(number) for number in _signal.sigpending()}
+
+
 def restore_ignored() -> None:
     """Set to default the signals that Python ignores, before a command is executed."""
     for number in (SIGPIPE, SIGXFSZ):

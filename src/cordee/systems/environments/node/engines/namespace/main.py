@@ -1,4 +1,4 @@
-"""The engine's own command line: `run`, `hold`, `enter` or `probe`, and the words of each."""
+"""The engine's own command line: `run`, `hold`, `enter`, `probe` or `build`, and the words of each."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ def main(words: list[str]) -> None:
             from cordee.systems.environments.node.engines.namespace.probe import probe
 
             code = probe(words[1])
+        elif words[0] == "build":
+            from cordee.systems.environments.node.engines.namespace.builds.build_step import build_step
+
+            code = build_step(words[1])
     except EngineRefused as refused:
         say(refused.words())
     except OSError as error:

@@ -37,6 +37,8 @@ class ContainerRequest:
     """One container, and the command in it.
 
     Attributes:
+        annotations: of the environment, for hooks.
+        hooks: OCI hooks, each a JSON text with `stage`, `path`, `args`, `env`, `timeout`.
         kind: of the root: `host`, `folder` or `squashfs`.
         path: of the root; empty for `host`.
         writable: whether the root can be written to.
@@ -44,9 +46,27 @@ class ContainerRequest:
         devices: CDI names or paths.
         workdir: where the command begins; None: at the root.
         argv: the command.
+        accounts: names of users of the host that the root has to know.
+        overlay: the folder that keeps what is written to the root; empty: memory.
+        startup: commands that run inside before the command.
+        startup_s: they may take so long together.
     """
 
-    __slots__ = ("argv", "devices", "kind", "mounts", "path", "workdir", "writable")
+    __slots__ = (
+        "accounts",
+        "annotations",
+        "argv",
+        "devices",
+        "hooks",
+        "kind",
+        "mounts",
+        "overlay",
+        "path",
+        "startup",
+        "startup_s",
+        "workdir",
+        "writable",
+    )
 
     def __init__(self, kind: str, path: str = "", writable: bool = True) -> None:
         self.kind = kind
@@ -56,6 +76,12 @@ class ContainerRequest:
         self.devices: list[str] = []
         self.workdir: Optional[str] = None
         self.argv: list[str] = []
+        self.accounts: list[str] = []
+        self.annotations: list[str] = []
+        self.hooks: list[str] = []
+        self.overlay = ""
+        self.startup: list[str] = []
+        self.startup_s = 600.0
 
     def words(self) -> list[str]:
         """Return the words that `request_of` reads."""
@@ -66,6 +92,18 @@ class ContainerRequest:
             words += ["--mount", source, target, "+".join(flags)]
         for device in self.devices:
             words += ["--device", device]
+        for option, texts in (
+            ("--account", self.accounts),
+            ("--annotation", self.annotations),
+            ("--hook", self.hooks),
+        ):
+            words += [word for text in texts for word in (option, text)]
+        if self.overlay:
+            words += ["--overlay", self.overlay]
+        if self.startup:
+            words += ["--startup-limit", str(self.startup_s)]
+        for line in self.startup:
+            words += ["--startup", line]
         if self.workdir is not None:
             words += ["--workdir", self.workdir]
         return [*words, "--", *self.argv] if self.argv else words
@@ -90,6 +128,18 @@ def request_of(words: Iterable[str]) -> ContainerRequest:
                 request.mounts.append((source, target, tuple(flag for flag in flags.split("+") if flag)))
             elif word == "--device":
                 request.devices.append(next(rest))
+            elif word == "--account":
+                request.accounts.append(next(rest))
+            elif word == "--annotation":
+                request.annotations.append(next(rest))
+            elif word == "--hook":
+                request.hooks.append(next(rest))
+            elif word == "--overlay":
+                request.overlay = next(rest)
+            elif word == "--startup-limit":
+                request.startup_s = float(next(rest))
+            elif word == "--startup":
+                request.startup.append(next(rest))
             elif word == "--workdir":
                 request.workdir = next(rest)
             elif word == "--":

@@ -91,10 +91,11 @@ def _inside(
             os.setpgid(0, 0)
         root.assemble(own_processes=True)
         begin_in(workdir)
+        add_variables(environment, root.variables, root.appended)
+        environment = started_up(root.request, environment, mask)
         command = os.fork()
         if command == 0:
             kernel.set_signals(mask)
-            add_variables(environment, root.variables, root.appended)
             become(argv, environment)
         os._exit(_reap(command))
     except EngineRefused as refused:
@@ -103,6 +104,21 @@ def _inside(
         say(f"the container could not be made: {error}")
     finally:
         os._exit(ENGINE)
+
+
+def started_up(request: ContainerRequest, environment: dict[bytes, bytes], mask: set[int]) -> dict[bytes, bytes]:
+    """Return the environment of the command: as the start-up commands leave it, which begin in the current folder.
+
+    Raises:
+        EngineRefused: one of them failed.
+    """
+    if not request.startup:
+        return environment
+    from cordee.systems.environments.node.engines.namespace.startup import run_startup
+
+    environment, told = run_startup(request.startup, request.startup_s, environment, ".", mask)
+    say(told)
+    return environment
 
 
 def _reap(command: int) -> int:

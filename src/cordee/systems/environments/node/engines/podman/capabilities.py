@@ -37,6 +37,9 @@ def missing(environment: Environment) -> list[MissingCapability]:
                 "machine", f"podman's containers are not made for {machine} here", "take the engine namespace"
             )
         )
+    if environment.overlay:
+        text = "a persistent overlay is kept by the engine namespace alone"
+        found.append(MissingCapability("overlay", text, "take the engine namespace, or [stack] overlay out"))
     if os.geteuid() != 0:
         found += _missing_for_user(environment)
     found += [

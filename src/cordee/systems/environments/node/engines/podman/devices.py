@@ -27,6 +27,8 @@ def devices_for(wanted: list[str], host: str = "") -> tuple[Edits, list[str]]:
     left: list[str] = []
     try:
         edits = wanted_edits(wanted, host)
+        if edits.hooks:
+            raise Unknown("cdi-hook", "hooks of CDI files are run by podman itself")
     except Unknown as unknown:
         if unknown.capability not in _PODMANS_OWN:
             raise

@@ -29,6 +29,7 @@ class PodmanEngine(Engine):
         asked = asked_for(environment)
         asked.request.workdir = launch.workdir or environment.begins_in()
         asked.request.argv = list(environment.command(launch.argv))
+        asked.request.startup, asked.request.startup_s = list(environment.startup), environment.startup_s
         if not asked.request.argv:
             raise EngineError(
                 "there is no command to run, and the image names none", given=environment.image, next="give a command"
@@ -70,7 +71,7 @@ def asked_for(environment: Environment) -> PodmanQuestion:
             given = f"{mount.source}:{mount.target}"
             raise EngineError("podman cannot mount paths with a colon", given=given, next="--engine namespace")
         request.mounts.append((mount.source, mount.target, mount.flags))
-    request.devices = list(environment.devices)
+    request.devices, request.accounts = list(environment.devices), list(environment.accounts)
     runtime = _RUNTIME if shutil.which(_RUNTIME) else ""
     asked = PodmanQuestion(shutil.which("podman") or "podman", runtime, request)
     asked.annotations = sorted(environment.annotations.items())

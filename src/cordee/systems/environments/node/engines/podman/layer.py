@@ -55,7 +55,7 @@ def make_layer(tree: RootTree, image: str, request: ContainerRequest, files: str
     for path in _FILES:
         tree.make_folder(tree.resolve(path)[0].rpartition("/")[0])
         tree.point(path, folder=False)
-    write_accounts(tree, *owner)
+    write_accounts(tree, *owner, request.accounts)
     home = os.environ.get("HOME", "")
     if home.startswith("/") and tree.resolve(home)[1:] == (None, False):
         tree.make_folder(tree.resolve(home)[0], 0o700)

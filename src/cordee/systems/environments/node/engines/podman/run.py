@@ -18,6 +18,7 @@ from cordee.systems.environments.node.engines.namespace.execute import (
     say,
 )
 from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
+from cordee.systems.environments.node.engines.namespace.run import started_up
 from cordee.systems.environments.node.engines.podman.container import PodmanContainer
 
 _SIGCONT = 18
@@ -37,6 +38,8 @@ def run(asked: PodmanQuestion) -> int:
     mask = kernel.block_signals()
     terminal = kernel.has_terminal()
     container = PodmanContainer(asked, host_processes=False)
+    if asked.request.startup:  # while the file that this program comes from is in sight
+        import cordee.systems.environments.node.engines.namespace.startup  # noqa: F401
     try:
         container.open(mask)
         spaces = container.namespaces()
@@ -69,8 +72,9 @@ def _become(
         # Not earlier: a change of user namespaces ends this promise.
         kernel.die_with_parent()
         begin_in(request.workdir or "/")
-        kernel.set_signals(mask)
         add_variables(environment, container.variables, container.appended)
+        environment = started_up(request, environment, mask)
+        kernel.set_signals(mask)
         become(request.argv, environment)
     except EngineRefused as refused:
         say(refused.words())

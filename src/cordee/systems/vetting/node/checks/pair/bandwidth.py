@@ -85,4 +85,5 @@ def _measure_torch(parameters: dict[str, Any], context: Context) -> tuple[Rates,
         raise CannotTest(outcome.text, outcome.cause if outcome.cause in CAUSES else "error")
     more = {"engine": outcome.done["engine"], "device": outcome.done["device"], "python": outcome.python}
     more["allreduce_bytes_per_s"] = outcome.done["allreduce"]
+    more |= {"model": outcome.done["model"]} if outcome.done["model"] else {}
     return Rates(outcome.done["there"], outcome.done["back"]), more

@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def run(request: dict[str, Any], say: Say) -> dict[str, Any]:
-    """Return `{engine, device, there, back, allreduce}`, rates in bytes/s.
+    """Return `{engine, device, model, there, back, allreduce}`, rates in bytes/s; `model` of the GPU, None where there is none.
 
     `there` is from the node that connects to the one that listens; `allreduce` the bus bandwidth of a sum over both.
     """
@@ -56,6 +56,7 @@ def run(request: dict[str, Any], say: Say) -> dict[str, Any]:
     return {
         "engine": engine,
         "device": device.label,
+        "model": device.model if device.is_gpu else None,
         "there": size / clock.step_s(lambda: pass_on(1)),
         "back": size / clock.step_s(lambda: pass_on(0)),
         "allreduce": size / clock.step_s(lambda: group.all_reduce(tensor)),

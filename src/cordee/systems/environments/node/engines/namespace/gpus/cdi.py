@@ -1,7 +1,7 @@
 """Container Device Interface: files in which a vendor says what its devices need inside (CNCF CDI specification, 0.3 to 1.0).
 
-Of the hooks that such files name, those that make links and refresh the library cache are done here, by other means; a
-hook that is not known is refused by name, since nobody can say what would be missing without it.
+Of the hooks that such files name, those that make links and refresh the library cache are done here, by other means; all others
+are run at their stages.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ class Specs:
             name, _, value = variable.partition("=")
             edits.variables.append((name, value))
         for hook in found.get("hooks") or []:
-            _apply_hook(edits, hook.get("args") or [])
+            _apply_hook(edits, hook, hook.get("args") or [])
 
 
-def _apply_hook(edits: Edits, args: list[str]) -> None:
-    """Do what a hook of NVIDIA's container toolkit would; refuse others by name."""
+def _apply_hook(edits: Edits, hook: dict[str, Any], args: list[str]) -> None:
+    """Do what a hook of NVIDIA's container toolkit would; others are to be run."""
     pairs = list(zip(args, args[1:]))
     if "create-symlinks" in args:
         for word, value in pairs:
@@ -99,11 +99,17 @@ def _apply_hook(edits: Edits, args: list[str]) -> None:
     elif "update-ldcache" in args:
         edits.appended += [("LD_LIBRARY_PATH", value) for word, value in pairs if word == "--folder"]
     elif not any(word in args for word in _NEEDLESS):
-        raise Unknown(
-            "cdi-hook",
-            "a CDI file asks for a hook that the namespace engine does not know",
-            " ".join(args),
-            "take another engine: --engine podman",
+        path = str(hook.get("path") or "")
+        if not path:
+            raise Unknown("cdi-hook", "a hook of a CDI file names no program", " ".join(map(str, args)))
+        edits.hooks.append(
+            {
+                "stage": str(hook.get("hookName") or "createContainer"),
+                "path": path,
+                "args": [str(each) for each in args] or [path],
+                "env": [str(each) for each in hook.get("env") or ()],
+                "timeout": int(hook.get("timeout") or 0),
+            }
         )
 
 

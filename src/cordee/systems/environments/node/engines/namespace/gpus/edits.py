@@ -6,7 +6,7 @@ from cordee.systems.environments.node.engines.namespace.kernel import EngineRefu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Any, Optional
 
 
 class Unknown(EngineRefused):
@@ -26,9 +26,10 @@ class Edits:
         variables: (name, value) to be set.
         appended: (name, value) to be appended to a list with colons.
         links: (path, what it points to).
+        hooks: of CDI files, that are to be run: `stage`, `path`, `args`, `env`, `timeout`.
     """
 
-    __slots__ = ("appended", "links", "mounts", "nodes", "variables")
+    __slots__ = ("appended", "hooks", "links", "mounts", "nodes", "variables")
 
     def __init__(self) -> None:
         self.nodes: list[tuple[str, str]] = []
@@ -36,3 +37,4 @@ class Edits:
         self.variables: list[tuple[str, str]] = []
         self.appended: list[tuple[str, str]] = []
         self.links: list[tuple[str, str]] = []
+        self.hooks: list[dict[str, Any]] = []

@@ -6,7 +6,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Optional
 
     from cordee.systems.environments.node.engines.namespace.root.tree import RootTree
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 _COPIED = ("/etc/resolv.conf", "/etc/hosts")
 
 
-def write_accounts(tree: RootTree, uid: Optional[int] = None, gid: Optional[int] = None) -> None:
+def write_accounts(
+    tree: RootTree, uid: Optional[int] = None, gid: Optional[int] = None, others: Iterable[str] = ()
+) -> None:
     """Write, over what the image has: the host's resolv.conf and hosts, and its user and group where the image lacks them.
 
     Args:
         tree: where to write.
         uid, gid: of the user and the group (None: those of this process).
+        others: names of more users; those that the host does not know are left out.
 
     Raises:
         OSError: the layer cannot be written.
@@ -34,6 +37,13 @@ def write_accounts(tree: RootTree, uid: Optional[int] = None, gid: Optional[int]
     user, group = os.getuid() if uid is None else uid, os.getgid() if gid is None else gid
     _add_line(tree, "/etc/passwd", user, lambda: _user(user, group))
     _add_line(tree, "/etc/group", group, lambda: _group(group))
+    if others:
+        import pwd
+
+        for found in pwd.getpwall():
+            if found[0] in others and found[2] != user:
+                line = ":".join(map(str, found))
+                _add_line(tree, "/etc/passwd", found[2], line.__str__)
 
 
 def _add_line(tree: RootTree, path: str, number: int, line: Callable[[], str]) -> None:

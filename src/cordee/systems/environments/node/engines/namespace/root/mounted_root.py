@@ -22,13 +22,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
+    from cordee.systems.environments.node.engines.namespace.gpus.edits import Edits
+    from cordee.systems.environments.node.engines.namespace.hook_runner import HookRunner
     from cordee.systems.environments.node.engines.namespace.request import ContainerRequest
+    from cordee.systems.environments.node.engines.namespace.root.kept_layer import KeptLayer
 
 # A folder that stands for the host where devices are looked up, as for checks.
 HOST_ROOT = "CORDEE_HOST_ROOT"
 # Folders that every host has; one of them is covered, in our own namespace, by the memory that the parts are put in.
 _STAGES = ("/tmp", "/mnt", "/run", "/var")
 _BASE = ("/proc", "/sys", "/dev", "/tmp")
+# The stages of hooks before the root is this process' own, and behind that.
+BEFORE, INSIDE = ("prestart", "createRuntime", "createContainer"), ("startContainer",)
 
 
 class _Planned:
@@ -57,13 +62,16 @@ class MountedRoot:
     """
 
     def __init__(self, request: ContainerRequest, user: bool) -> None:
-        self._request = request
+        self.request = request
         self.user = user
         self.servers: list[int] = []
         # What the machine's devices need, found while the host is in sight.
         self._edits = wanted_edits(request.devices, os.environ.get(HOST_ROOT, ""))
         self.variables = self._edits.variables
         self.appended = self._edits.appended
+        self._hooks = _hooks_of(request, self._edits)
+        if self._hooks is not None:
+            self._hooks.stand_by()
         self._real = {source: _existing(source) for source, _, _ in request.mounts}
         self._image = os.path.realpath(request.path) if request.path else ""
         self._points = mount_points() if request.mounts else []
@@ -71,7 +79,10 @@ class MountedRoot:
         self._covered = -1
         if request.kind == "squashfs" or any("sqsh" in flags for _, _, flags in request.mounts):
             # While the file that this program comes from is in sight: the stage may cover its folder.
-            import cordee.systems.environments.node.engines.namespace.root.squashfs  # noqa: F401
+            import cordee.systems.environments.node.engines.namespace.root.squashfs
+        if request.startup:
+            import cordee.systems.environments.node.engines.namespace.startup  # noqa: F401
+        self._kept = _kept_layer(request)
 
     def prepare(self) -> None:
         """Mount what comes out of files: the image's squashfs and those of mounts. Processes that serve them start here.
@@ -79,7 +90,7 @@ class MountedRoot:
         Raises:
             Refused: a file is missing or no squashfs.
         """
-        if self._request.kind == "host":
+        if self.request.kind == "host":
             self._mount_on_host()
             return
         self._covers = next((folder for folder in _STAGES if os.path.isdir(folder)), "")
@@ -94,11 +105,11 @@ class MountedRoot:
         kernel.mount("cordee", self._stage, "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=0755")
         for name in ("image", "layer", "work", "root", "files"):
             os.mkdir(f"{self._stage}/{name}")
-        if self._request.kind == "squashfs":
-            self._mount_squashfs(self._request.path, self._image, f"{self._stage}/image")
-        elif self._request.kind == "folder":
+        if self.request.kind == "squashfs":
+            self._mount_squashfs(self.request.path, self._image, f"{self._stage}/image", self.request.writable)
+        elif self.request.kind == "folder":
             self._mount_folder()
-        for number, (source, _, flags) in enumerate(self._request.mounts):
+        for number, (source, _, flags) in enumerate(self.request.mounts):
             if "sqsh" in flags:
                 os.mkdir(f"{self._stage}/files/{number}")
                 self._mount_squashfs(source, self._real[source], f"{self._stage}/files/{number}")
@@ -106,7 +117,7 @@ class MountedRoot:
     def _mount_on_host(self) -> None:
         """Make the mounts where they are to be: without an image there is no layer, so every target has to be there."""
         tree = RootTree("")
-        for source, target, flags in self._request.mounts:
+        for source, target, flags in self.request.mounts:
             folder = "sqsh" in flags or os.path.isdir(source)
             path, found, _ = tree.resolve(target)
             if found is None:
@@ -121,10 +132,10 @@ class MountedRoot:
             else:
                 bind(self._real[source], path, flags, self._inner(self._real[source]))
 
-    def _mount_squashfs(self, path: str, real: str, target: str) -> None:
+    def _mount_squashfs(self, path: str, real: str, target: str, own: bool = False) -> None:
         from cordee.systems.environments.node.engines.namespace.root.squashfs import mount_squashfs
 
-        server = mount_squashfs(self._on_host(real), target, not self.user, path)
+        server = mount_squashfs(self._on_host(real), target, not self.user, path, own)
         if server is not None:
             self.servers.append(server)
 
@@ -132,7 +143,7 @@ class MountedRoot:
         if not os.path.isdir(self._on_host(self._image)):
             raise EngineRefused(
                 "the image is not a folder",
-                given=self._request.path,
+                given=self.request.path,
                 next="give a folder that holds a root (/bin, /etc, ...)",
             )
         try:
@@ -140,7 +151,7 @@ class MountedRoot:
         except OSError as error:
             raise EngineRefused(
                 f"the image's folder cannot be used: {error.strerror}",
-                given=self._request.path,
+                given=self.request.path,
                 next="other file systems may be mounted inside it: copy it without them",
             ) from None
 
@@ -159,21 +170,33 @@ class MountedRoot:
         Raises:
             Refused: with what would not be mounted.
         """
-        if self._request.kind == "host":
+        if self.request.kind == "host":
             if own_processes:
                 kernel.mount("proc", "/proc", "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)
-            if not self._request.writable:
+            if not self.request.writable:
                 restrict("/", kernel.RDONLY)
             return
         root = f"{self._stage}/root"
         planned = self._layer()
-        join(self._stage, self.user, self._request.writable)
+        join(self._stage, self.user, self.request.writable, self._kept)
+        if self._kept is not None and self._kept.server:
+            self.servers.append(self._kept.server)
         self._system(root, own_processes)
         late = RootTree(root)
         for each in planned:
             at = each.point or late.point(each.target, each.folder) or each.target
             bind(each.source, root + at, each.flags, each.inner)
+        # As the host counts: this process may be in a namespace of its own, and /proc is still the host's.
+        pid = int(os.readlink("/proc/self")) if self._hooks else 0
+        if self._hooks is not None:
+            self._hooks.bundle = f"{self._stage}/bundle"
+            os.mkdir(self._hooks.bundle)
+            self._hooks.describe(root, self.request.argv, self.request.workdir or "/", self.request.mounts)
+            self._hooks.run(BEFORE, pid, self._on_host)
         self._switch(root)
+        if self._hooks is not None:
+            self._hooks.run(INSIDE, pid)
+            self._hooks.started(pid)
 
     def _layer(self) -> list[_Planned]:
         """Make, above the image, what it lacks: mount points, accounts, the user's home."""
@@ -184,13 +207,13 @@ class MountedRoot:
             for path in _BASE:
                 tree.insist(path)
                 tree.cover(path)
-            write_accounts(tree)
+            write_accounts(tree, others=self.request.accounts)
             home = os.environ.get("HOME", "")
             if home.startswith("/") and tree.resolve(home)[1:] == (None, False):
                 tree.make_folder(tree.resolve(home)[0], 0o700)
         except OSError as error:
             raise EngineRefused(
-                f"the layer above the image cannot be made: {error.strerror}", given=self._request.path
+                f"the layer above the image cannot be made: {error.strerror}", given=self.request.path
             ) from None
         return self._plan(tree)
 
@@ -199,7 +222,7 @@ class MountedRoot:
         # What the EDF mounts goes over what devices bring.
         for source, target, flags in self._edits.mounts:
             planned.append(_Planned(self._on_host(source), target, flags, []))
-        for number, (source, target, flags) in enumerate(self._request.mounts):
+        for number, (source, target, flags) in enumerate(self.request.mounts):
             if "sqsh" in flags:
                 planned.append(_Planned(f"{self._stage}/files/{number}", target, flags, []))
             else:
@@ -238,6 +261,31 @@ class MountedRoot:
             kernel.mount(root, "/", None, kernel.MOVE)
             os.chroot(".")
         os.chdir("/")
+
+
+def _hooks_of(request: ContainerRequest, edits: Edits) -> Optional[HookRunner]:
+    if request.kind == "host" or not (request.hooks or edits.hooks):
+        return None
+    import json
+
+    from cordee.systems.environments.node.engines.namespace.hook_runner import HookRunner
+
+    annotations = dict(each.partition("=")[::2] for each in request.annotations)
+    return HookRunner([*map(json.loads, request.hooks), *edits.hooks], annotations)
+
+
+def _kept_layer(request: ContainerRequest) -> Optional[KeptLayer]:
+    if not request.overlay:
+        return None
+    from cordee.systems.environments.node.engines.namespace.root.kept_layer import KeptLayer
+
+    if request.kind == "host":
+        raise EngineRefused(
+            "an overlay lies over an image, and this environment names none",
+            given=request.overlay,
+            next="give the EDF an image, or take `[stack] overlay` out",
+        )
+    return KeptLayer(request.overlay, request.writable)
 
 
 def _existing(source: str) -> str:

@@ -21,6 +21,8 @@ _LOOP_SET_FD, _LOOP_SET_STATUS64, _LOOP_CONFIGURE, _LOOP_CTL_GET_FREE = 0x4C00, 
 _LOOP_INFO_BYTES, _LOOP_FLAGS_AT, _READ_ONLY, _AUTOCLEAR = 232, 52, 1, 4
 _TRIES = 64
 PROGRAMS = ("squashfuse_ll", "squashfuse")
+# The quicker one has no words for owners.
+MAPPING = ("squashfuse",)
 INSTEAD = "or unpack the image into a folder (unsquashfs), or take another engine: --engine podman"
 _FOLDERS = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _BY_NAME = {b"\x7fELF": "a program", b"\x1f\x8b": "a gzip file", b"PK\x03\x04": "a zip file", b"SIF_": "a SIF image"}
@@ -55,7 +57,7 @@ def open_checked(at: str, path: str) -> int:
     return backing
 
 
-def mount_squashfs(at: str, target: str, as_root: bool, path: str) -> Optional[int]:
+def mount_squashfs(at: str, target: str, as_root: bool, path: str, own: bool = False) -> Optional[int]:
     """Mount the file `at` at `target`, read-only; return the process that serves it, None where the kernel does.
 
     Args:
@@ -63,6 +65,8 @@ def mount_squashfs(at: str, target: str, as_root: bool, path: str) -> Optional[i
         target: a folder.
         as_root: whether the kernel may be asked.
         path: what a person knows the file as.
+        own: whether a user is to own what is in it, whoever does in the file, where a program here can do that; what others
+            own cannot be changed in a layer above it.
 
     Raises:
         Refused: it is no sound squashfs file, or nothing here can mount it.
@@ -76,7 +80,13 @@ def mount_squashfs(at: str, target: str, as_root: bool, path: str) -> Optional[i
             except OSError as error:
                 if program() is None or not os.path.exists("/dev/fuse"):
                     raise EngineRefused(f"the kernel could not mount the file: {error.strerror}", given=path) from None
-        return _by_squashfuse(backing, target, path)
+        server = _by_squashfuse(backing, target, path, program())
+        mapping = _find(MAPPING) if own and os.stat(target).st_uid != os.getuid() else None
+        if mapping is None:
+            return server
+        kernel.end([server])
+        kernel.unmount(target)
+        return _by_squashfuse(backing, target, path, mapping, f"uid={os.getuid()},gid={os.getgid()}")
     finally:
         os.close(backing)
 
@@ -119,15 +129,18 @@ def _attach(device: int, backing: int) -> bool:
 
 def program() -> Optional[str]:
     """Return the path of squashfuse; None: it is not installed."""
+    return _find(PROGRAMS)
+
+
+def _find(names: tuple[str, ...]) -> Optional[str]:
     for folder in os.environ.get("PATH", _FOLDERS).split(":") + _FOLDERS.split(":"):
-        for name in PROGRAMS:
+        for name in names:
             if folder.startswith("/") and os.access(f"{folder}/{name}", os.X_OK):
                 return f"{folder}/{name}"
     return None
 
 
-def _by_squashfuse(backing: int, target: str, path: str) -> int:
-    found = program()
+def _by_squashfuse(backing: int, target: str, path: str, found: Optional[str], options: str = "") -> int:
     if found is None:
         raise EngineRefused(
             "squashfuse is not installed, and without it only root can mount a squashfs file",
@@ -153,7 +166,7 @@ def _by_squashfuse(backing: int, target: str, path: str) -> int:
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _serve(found, backing, device, parent)
+        _serve(found, backing, device, parent, options)
     os.close(device)
     try:
         os.stat(f"{target}/.")
@@ -167,7 +180,7 @@ def _by_squashfuse(backing: int, target: str, path: str) -> int:
     return pid
 
 
-def _serve(found: str, backing: int, device: int, parent: int) -> None:
+def _serve(found: str, backing: int, device: int, parent: int, options: str) -> None:
     """Become squashfuse; it is handed a mount that is there already, and ends with the process that started it."""
     try:
         os.setsid()
@@ -180,6 +193,7 @@ def _serve(found: str, backing: int, device: int, parent: int) -> None:
         for number in (backing, device):
             os.set_inheritable(number, True)
         os.chdir("/")
-        os.execv(found, [found, "-f", f"/proc/self/fd/{backing}", f"/dev/fd/{device}"])
+        said = ["-o", options] if options else []
+        os.execv(found, [found, "-f", *said, f"/proc/self/fd/{backing}", f"/dev/fd/{device}"])
     finally:
         os._exit(127)

@@ -1,0 +1,94 @@
+"""What is in an image: the bill of materials that scan makes, with what only the image and its lock know beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cordee.core import registry
+from cordee.core.errors import CordeeError, UsageError
+from cordee.core.ports import bills
+from cordee.core.units import format_size
+from cordee.runs.folder import write_atomically
+from cordee.systems.builds.lock import BuildPackage
+
+_MOST_SHOWN = 3
+_BYTES = "cordee:installed_bytes"
+
+
+class KnownPackage(NamedTuple):
+    """One package of an image; `bytes` is what it takes installed, None where nothing says."""
+
+    kind: str
+    name: str
+    version: str
+    hash: str
+    licence: str
+    bytes: int | None
+
+
+class ImageBill(NamedTuple):
+    """A bill of materials that was written.
+
+    Attributes:
+        path: of its file.
+        packages: what it names.
+    """
+
+    path: Path
+    packages: tuple[KnownPackage, ...]
+
+    def largest(self) -> str:
+        """Return the packages that take the most, for people."""
+        known = sorted((each for each in self.packages if each.bytes), key=lambda each: -(each.bytes or 0))
+        return ", ".join(f"{each.name} {format_size(each.bytes or 0)}" for each in known[:_MOST_SHOWN]) or "not known"
+
+
+def write_image_bill(path: Path, image: Path, about: str, locked: list[BuildPackage]) -> ImageBill:
+    """Write the bill of materials of an image.
+
+    Args:
+        path: of the bill.
+        image: a squashfs file.
+        about: what people call the image.
+        locked: packages whose files' hashes are known.
+
+    Raises:
+        CordeeError: nobody here looks into images, or the file cannot be written.
+    """
+    port: bills.ImageBills | None = registry.offered(bills.PORT)
+    if port is None:
+        raise CordeeError("no system here looks into images", next="install Cordée whole")
+    document, unseen = port.bill(str(image), about)
+    hashes = {(each.kind, _plain(each.name), each.version): each.hash for each in locked}
+    packages = tuple(_known(component, hashes) for component in document["components"])
+    if unseen:
+        notes = [{"name": "cordee:not_looked_at", "value": text} for text in unseen]
+        document["metadata"]["component"]["properties"] = notes
+    try:
+        write_atomically(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n", mode=0o644)
+    except CordeeError as error:
+        said = error.text.rpartition(": ")[2]
+        raise UsageError(
+            f"the bill of materials cannot be written: {said}", given=str(path), next="--sbom FILE"
+        ) from None
+    return ImageBill(path, packages)
+
+
+def _known(component: dict[str, Any], hashes: dict[tuple[str, str, str], str]) -> KnownPackage:
+    """Return what is known of a component, and add it to the component."""
+    name, version = str(component["name"]), str(component.get("version", ""))
+    kind = str(component["purl"]).partition(":")[2].partition("/")[0]
+    digest = hashes.get((kind, _plain(name), version), "")
+    if digest and "hashes" not in component:
+        component["hashes"] = [{"alg": "SHA-256", "content": digest.partition(":")[2]}]
+    sizes = [each["value"] for each in component.get("properties", ()) if each["name"] == _BYTES]
+    size = int(sizes[0]) if sizes else None
+    told = ", ".join(str(each.get("license", {}).get("name", "")) for each in component.get("licenses", ()))
+    return KnownPackage(kind, name, version, digest, told, size)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,1 @@
+"""The commands of `cordee env` that make images and pass them on."""

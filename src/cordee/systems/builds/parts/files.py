@@ -1,0 +1,137 @@
+"""`copy` and `commands`: files of one's own, and what /bin/sh does."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from cordee.systems.builds.bench import INSIDE, BuildStep, StepCommand
+from cordee.systems.builds.errors import BuildError
+from cordee.systems.builds.host_settings import network_variables
+from cordee.systems.builds.parts._base import RecipePart
+from cordee.systems.builds.recipe import CopiedPath
+
+_COPY = f"""set -e
+folder=${{1%/*}}
+mkdir -p "$folder/"
+if [ -d {INSIDE}/copied/content ]; then mkdir -p "$1"; cp -R -P {INSIDE}/copied/content/. "$1"/
+else cp -P {INSIDE}/copied/content "$1"; fi
+"""
+
+
+class CopiedFiles(RecipePart):
+    """Files and folders from beside the EDF: their content, whether they can be executed, links as they are."""
+
+    name = "copy"
+
+    def wanted(self) -> bool:
+        """Return whether there are any."""
+        return bool(self.recipe.copy_)
+
+    def steps(self) -> list[BuildStep]:
+        """Return a step for each entry."""
+        copies = [(each, content_digest(each.source, each.without)) for each in self.bench.loaded.copies()]
+        self.bench.lock.copies = [
+            {"from": each.given.partition(":")[0], "to": each.target, "hash": digest} for each, digest in copies
+        ]
+        return [self._step(each, digest) for each, digest in copies]
+
+    def _step(self, each: CopiedPath, digest: str) -> BuildStep:
+        def command(files: Path) -> StepCommand:
+            copied = files / "copied"
+            copied.mkdir()
+            _plain_copy(each, copied / "content")
+            if content_digest(copied / "content") != digest:
+                raise BuildError(
+                    "what is copied changed while the image was made", given=str(each.source), next="build again"
+                )
+            return StepCommand(["/bin/sh", "-c", _COPY, "sh", each.target], [(copied, f"{INSIDE}/copied", False)])
+
+        return self.step(f"copy {each.given}", [digest, each.target], command)._replace(sweep=False)
+
+
+class ShellCommands(RecipePart):
+    """Lines that /bin/sh runs as root, each with a layer of its own."""
+
+    name = "commands"
+
+    def wanted(self) -> bool:
+        """Return whether there are any."""
+        return bool(self.recipe.commands)
+
+    def steps(self) -> list[BuildStep]:
+        """Return a step for each line."""
+        return [self._step(line) for line in self.recipe.commands]
+
+    def _step(self, line: str) -> BuildStep:
+        network, workdir = self.recipe.network, self.recipe.workdir or "/"
+
+        def command(files: Path) -> StepCommand:
+            variables, mounts = network_variables() if network else ({}, [])
+            script = 'mkdir -p "$1" && cd "$1" && eval "$2"'
+            return StepCommand(["/bin/sh", "-e", "-c", script, "sh", workdir, line], mounts, variables, network)
+
+        return self.step(f"command: {line}", [line, network, workdir], command, repeats=False)
+
+
+def content_digest(path: Path, without: frozenset[Path] = frozenset()) -> str:
+    """Return what tells a file or folder from all others: names, content, links and whether files can be executed.
+
+    Raises:
+        BuildError: some of it cannot be read, or is neither file, folder nor link.
+    """
+    try:
+        return f"sha256:{_content_digest(path, without)}"
+    except OSError as error:
+        raise BuildError(
+            f"what is copied cannot be read: {error.strerror}",
+            given=str(error.filename),
+            next="make it readable for you, or copy less",
+        ) from None
+
+
+def _content_digest(path: Path, without: frozenset[Path]) -> str:
+    found = hashlib.sha256()
+    for name, each in _walk(path, without):
+        mode = os.lstat(each).st_mode
+        if stat.S_ISLNK(mode):
+            found.update(f"link {name} {os.readlink(each)}\0".encode(errors="surrogateescape"))
+        elif stat.S_ISREG(mode):
+            with open(each, "rb") as file:
+                inner = hashlib.file_digest(file, "sha256").hexdigest()
+            found.update(f"file {name} {bool(mode & 0o100)} {inner}\0".encode(errors="surrogateescape"))
+        elif stat.S_ISDIR(mode):
+            found.update(f"folder {name}\0".encode(errors="surrogateescape"))
+        else:
+            raise BuildError("what is copied has a device, socket or pipe in it", given=str(each), next="take it out")
+    return found.hexdigest()
+
+
+def _walk(path: Path, without: frozenset[Path]) -> list[tuple[str, Path]]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    found = [("", path)]
+    if path.is_dir() and not path.is_symlink():
+        for folder, names, files in os.walk(path, onerror=refuse):
+            real = Path(os.path.realpath(folder))
+            inner = [os.path.join(folder, name) for name in [*names, *files] if real / name not in without]
+            found += [(os.path.relpath(each, path), Path(each)) for each in inner]
+    return sorted(found)
+
+
+def _plain_copy(copied: CopiedPath, target: Path) -> None:
+    """Copy without what differs between two checkouts: times, owners, and rights but that to execute."""
+    for name, each in _walk(copied.source, copied.without):
+        place, mode = (target / name if name else target), os.lstat(each).st_mode
+        if stat.S_ISLNK(mode):
+            os.symlink(os.readlink(each), place)
+        elif stat.S_ISDIR(mode):
+            place.mkdir()
+            place.chmod(0o755)
+        else:
+            shutil.copyfile(each, place)
+            place.chmod(0o755 if mode & 0o100 else 0o644)

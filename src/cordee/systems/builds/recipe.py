@@ -1,0 +1,243 @@
+"""A recipe: the table `[build]` of an EDF, from which an image is made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from cordee.core.documents.faults import ValuePlace, fault_error, validated
+from cordee.core.documents.fields import Document, wrong
+from cordee.core.ports.images import GivenRecipe
+
+_NOT_KEPT = ("/dev", "/proc", "/run", "/sys", "/tmp")
+_COPY_FORMS = '"SOURCE:TARGET" with a TARGET that begins with /, or a SOURCE below the EDF\'s folder'
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise wrong("is not a list of texts", 'a list of texts in quotes, such as ["..."]')
+    if any(not each.strip() or "\0" in each or "\n" in each for each in value):
+        raise wrong("holds an empty text, or one of several lines", "one package, path or command each")
+    return tuple(value)
+
+
+def _packages(value: Any) -> tuple[str, ...]:
+    for each in _texts(value):
+        if each.lstrip().startswith("-") or any(letter.isspace() for letter in each.strip()):
+            raise wrong(f"{each!r} is not a package", "NAME or NAME=VERSION")
+    return tuple(dict.fromkeys(each.strip() for each in value))
+
+
+def _requirements(value: Any) -> tuple[str, ...]:
+    for each in _texts(value):
+        if each.lstrip().startswith(("-", ".", "/")) or " @ " in each or "://" in each:
+            raise wrong(
+                f"{each!r} is not a requirement with a version",
+                "NAME==VERSION and the like; a wheel of your own comes by copy and commands",
+            )
+    return tuple(value)
+
+
+def _table(value: Any) -> Any:
+    return {"packages": value} if isinstance(value, list) else value
+
+
+def _channels(value: Any) -> tuple[str, ...]:
+    for each in _texts(value):
+        if "://" in each and ("@" in each or "/t/" in each):
+            raise wrong("has a login in it, which would be in the lock", "a URL without one, and `rattler auth login`")
+    return tuple(value)
+
+
+def _prefix(value: Any) -> str:
+    if (
+        not isinstance(value, str)
+        or not value.startswith("/")
+        or any(each in ("", "..") for each in value[1:].split("/"))
+    ):
+        raise wrong(f"{value!r} is no folder of the image", "an absolute path such as /opt/conda")
+    return value
+
+
+def _variables(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        raise wrong("is not a table of texts", 'lines such as NAME = "value"')
+    if any(not key or "=" in key or "\0" in key for key in value):
+        raise wrong("has a variable without a name, or with = in it", "names of variables")
+    return dict(value)
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+
+
+class CondaPart(Document):
+    """`conda`, as a table: packages of conda channels."""
+
+    packages: Annotated[tuple[str, ...], BeforeValidator(_packages)] = ()
+    """Packages as conda takes them: NAME, NAME=VERSION, NAME>=VERSION."""
+    channels: Annotated[tuple[str, ...], BeforeValidator(_channels)] = ("conda-forge",)
+    """Where they come from, the first before the next: names, URLs, or folders from the EDF's folder on (./NAME)."""
+    prefix: Annotated[str, BeforeValidator(_prefix)] = "/opt/conda"
+    """Where they lie in the image."""
+
+
+class PipPart(Document):
+    """`pip`, as a table: packages of a Python index."""
+
+    packages: Annotated[tuple[str, ...], BeforeValidator(_requirements)] = ()
+    """Requirements as pip takes them, each with or without a version."""
+    requirements: str = ""
+    """A file of requirements, from the EDF's folder on."""
+    constraints: str = ""
+    """A file of constraints, from the EDF's folder on."""
+    resolver: Literal["pip", "uv"] = "pip"
+    """What chooses versions when the recipe is locked."""
+    python: str = "python3"
+    """The interpreter in the image that packages are installed for."""
+
+
+class Recipe(Document):
+    """`[build]`: the parts of an image, in the order in which they are put into it."""
+
+    from_: str = Field(default="", alias="from")
+    """The image that it begins with: a path or a reference, as `image` takes them."""
+    containerfile: str = ""
+    """A Containerfile instead of all other parts, from the EDF's folder on; podman or buildah does what it says."""
+    apt: Annotated[tuple[str, ...], BeforeValidator(_packages)] = ()
+    """Packages of Debian or Ubuntu, from the sources that the base image names."""
+    conda: Annotated[CondaPart, BeforeValidator(_table)] = CondaPart()
+    """Packages of conda: a list, or a table with channels and where they lie."""
+    pip: Annotated[PipPart, BeforeValidator(_table)] = PipPart()
+    """Packages of a Python index: a list, or a table with files and a resolver."""
+    copy_: Texts = Field(default=(), alias="copy")
+    """Files and folders, as SOURCE:TARGET; sources from the EDF's folder on."""
+    commands: Texts = ()
+    """Lines that /bin/sh runs, each a layer of its own."""
+    network: bool = False
+    """Whether commands may reach the network; what they fetch is in no lock."""
+    env: Annotated[dict[str, str], BeforeValidator(_variables)] = Field(default_factory=dict)
+    """Variables of the image, which hold while it is made, too."""
+    workdir: str = ""
+    """Where commands of the image begin."""
+    entrypoint: Texts = ()
+    """What commands are handed to where the EDF says `entrypoint = true`."""
+    command: Texts = ()
+    """What is run where no command is given."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Recipe:
+        own = [self.from_, self.apt, self.conda != CondaPart(), self.pip != PipPart(), self.copy_, self.commands]
+        if self.containerfile and any(own):
+            raise wrong("has a containerfile and other parts", "a containerfile, or from and the parts over it")
+        if not self.containerfile and not self.from_:
+            raise wrong("does not say what the image begins with", 'from = "IMAGE", or containerfile = "FILE"')
+        return self
+
+
+class CopiedPath(NamedTuple):
+    """One entry of `copy`.
+
+    Attributes:
+        without: files that the build itself writes, which are not part of a folder that is copied.
+    """
+
+    source: Path
+    target: str
+    given: str
+    without: frozenset[Path]
+
+
+class LoadedRecipe(NamedTuple):
+    """A recipe and where it stands.
+
+    Attributes:
+        recipe: the table.
+        given: the EDF's words.
+        folder: of the EDF, from which relative paths go on.
+    """
+
+    recipe: Recipe
+    given: GivenRecipe
+    folder: Path
+
+    @property
+    def lock_path(self) -> Path:
+        """Where the lock is kept: beside the EDF."""
+        return self.given.path.with_suffix(".lock.json")
+
+    @property
+    def bill_path(self) -> Path:
+        """Where the bill of materials is kept: beside the EDF."""
+        return self.given.path.with_suffix(".cdx.json")
+
+    @property
+    def digest(self) -> str:
+        """What tells this recipe from others: its words, and those of files that say what is in the image."""
+        words = self.recipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        named = (self.recipe.pip.requirements, self.recipe.pip.constraints, self.recipe.containerfile)
+        paths = [self.folder / os.path.expanduser(name) for name in named if name]
+        texts = [path.read_text(errors="replace") if path.is_file() else "" for path in paths]
+        return digest_of([words, *texts] if texts else words)
+
+    def file(self, name: str, key: tuple[str | int, ...]) -> Path:
+        """Return a file that the recipe names.
+
+        Raises:
+            DocumentError: it is not there.
+        """
+        path = self.folder / os.path.expanduser(name)
+        if not os.path.lexists(path):
+            raise self.fault(f"{'.'.join(map(str, key))} names what is not there", key, given=str(path))
+        return path
+
+    def copies(self) -> list[CopiedPath]:
+        """Return what is copied.
+
+        Raises:
+            DocumentError: a source is not there, or a target is none.
+        """
+        found = []
+        image = Path(self.given.image)
+        paths = [self.lock_path, self.bill_path, *([image] if image.is_absolute() else [])]
+        written = frozenset(path.parent.resolve() / path.name for path in paths)
+        for index, text in enumerate(self.recipe.copy_):
+            source, _, target = text.partition(":")
+            if not target.startswith("/") or ".." in target.split("/"):
+                raise self.fault("an entry of copy has no target", ("copy", index), given=text, allowed=_COPY_FORMS)
+            if f"/{target.lstrip('/').partition('/')[0]}" in _NOT_KEPT:
+                allowed = f"a TARGET outside of {', '.join(_NOT_KEPT)}"
+                raise self.fault("copy goes where an image keeps nothing", ("copy", index), given=text, allowed=allowed)
+            path = self.file(source, ("copy", index))
+            found.append(CopiedPath(path, target + (path.name if target.endswith("/") else ""), text, written))
+        return found
+
+    def fault(self, text: str, keys: tuple[str | int, ...], **details: Any) -> Exception:
+        """Return the error of one key of the recipe."""
+        return fault_error(
+            f"build.{text}", "bad-recipe", file=str(self.given.path), line=self.given.line(keys), **details
+        )
+
+
+def load_recipe(given: GivenRecipe) -> LoadedRecipe:
+    """Return the recipe of an EDF.
+
+    Raises:
+        DocumentError: it is wrong; every fault is a finding.
+    """
+
+    def place(keys: tuple[str | int, ...]) -> ValuePlace:
+        return ValuePlace(str(given.path), given.line(keys), ("build",))
+
+    recipe = validated(Recipe, given.table, place)
+    return LoadedRecipe(recipe, given, given.path.parent)
+
+
+def digest_of(document: Any) -> str:
+    """Return the digest of a JSON document, in one form of it."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

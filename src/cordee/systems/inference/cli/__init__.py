@@ -1,0 +1,1 @@
+"""`cordee service load` and `cordee service batch`."""

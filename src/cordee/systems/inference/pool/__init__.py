@@ -1,0 +1,1 @@
+"""Several instances of one model behind one address."""

@@ -1,0 +1,1 @@
+"""What sends notices from the node of the supervisor."""

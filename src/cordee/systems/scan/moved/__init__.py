@@ -1,0 +1,1 @@
+"""Keys are moved out of files into files of their own."""

@@ -1,0 +1,162 @@
+"""What a service finds on its node: ports, secrets, files, an environment, and what stands for the names in braces."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+from cordee.core.errors import CordeeError
+from cordee.runs.folder import write_atomically
+from cordee.systems.services.node.probe import words_of
+from cordee.systems.services.node.texts import filled
+from cordee.wire.ports import pick_port
+
+_NOT_THEIRS = ("CORDEE_", "SLURM_", "PMI", "OMPI_")
+_ROOM_BYTES = 1 << 20
+_OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+class ServiceFailed(CordeeError):
+    """The service cannot be started, or has ended."""
+
+    kind = "service"
+
+
+class ServiceLocation:
+    """Where one service runs; `choose_ports` and `fill` come before each start of its program.
+
+    Args:
+        spec: what the service is started from.
+        folder: where its files are written.
+
+    Attributes:
+        address, ports: where it listens.
+        known: what stands for the names in braces; `values`: the same for the values of secrets.
+        env, own: the program's environment; what of that the blueprint says.
+    """
+
+    def __init__(self, spec: dict[str, Any], folder: Path) -> None:
+        self._spec, self.folder = spec, folder
+        self.address: str = "127.0.0.1" if spec["bind"] == "loopback" else spec.get("address") or _own_address()
+        self.ports: dict[str, int] = {}
+        self.known: dict[str, str] = {}
+        self.values: dict[str, str] = {}
+        self.env: dict[str, str] = {}
+        self.own: dict[str, str] = {}
+
+    def choose_ports(self) -> None:
+        """Take the ports that are asked for, else those of before, else free ones.
+
+        Raises:
+            ServiceFailed: one that is asked for is taken.
+        """
+        for name, about in self._spec["ports"].items():
+            number = about["number"]
+            if number is not None and not _free(self.address, number):
+                raise ServiceFailed(
+                    f"the port {number} is taken",
+                    given=f"{self.address}:{number}",
+                    allowed="a free port",
+                    next="deploy without --port: a free one is found",
+                )
+            before = self.ports.get(name, 0)
+            again = before if before and _free(self.address, before) else 0
+            self.ports[name] = number or again or pick_port(self.address)
+
+    def fill(self) -> None:
+        """Learn what stands for the names in braces, write the program's files, and make its environment.
+
+        Raises:
+            ServiceFailed: a secret cannot be read, or a volume is gone.
+        """
+        spec, inside = self._spec, self._spec.get("container")
+        known = {"host": "0.0.0.0" if inside else self.address, "name": spec["service"]}
+        for name, about in spec["secrets"].items():
+            try:
+                self.values[f"value.{name}"] = Path(about["path"]).read_text().rstrip("\n")
+            except OSError as error:
+                text = f"the secret {name} cannot be read: {words_of(error)}"
+                raise ServiceFailed(text, given=about["path"], next="deploy the service again, or restore it") from None
+            known[f"secret.{name}"] = f"/run/cordee/secrets/{name}" if inside else about["path"]
+        for name, number in self.ports.items():
+            at = f"{self.address}:{number}"
+            known[f"port.{name}"] = str(spec["ports"][name]["inside"] if inside else number)
+            known[f"url.{name}"] = f"http://{at}" if spec["ports"][name]["protocol"] == "http" else at
+        for name, about in spec["volumes"].items():
+            if not os.path.isdir(about["path"]):
+                raise ServiceFailed(f"the volume {name} is gone", given=about["path"], next="bring it back")
+            known[f"volume.{name}"] = about["inside"] if inside else about["path"]
+        known.update({f"parameter.{name}": value for name, value in spec["parameters"].items()})
+        os.makedirs(self.folder, 0o700, exist_ok=True)
+        for name in spec["files"]:
+            known[f"file.{name}"] = f"/run/cordee/files/{name}" if inside else str(self.folder / name)
+        whole = {**known, **self.values}
+        for name, text in spec["files"].items():
+            write_atomically(self.folder / name, filled(text, whole), durable=False)
+        own = {name: filled(text, whole) for name, text in spec["env"].items()}
+        for name, about in spec["secrets"].items():
+            if about["env"]:
+                own[about["env"]] = self.values[f"value.{name}"]
+            if about["env_file"]:
+                own[about["env_file"]] = known[f"secret.{name}"]
+        self.known, self.own = known, own
+        self.env = {**({} if inside else _plain_environment(spec["path"])), **own}
+
+    @property
+    def full(self) -> str:
+        """Which volume has no room left, in words that follow why a program ended; empty: none."""
+        for name, about in self._spec["volumes"].items():
+            with contextlib.suppress(OSError):
+                if shutil.disk_usage(about["path"]).free < _ROOM_BYTES:
+                    return f"; its volume {name} is full: {about['path']}"
+        return ""
+
+    @property
+    def endpoints(self) -> list[dict[str, Any]]:
+        """Where it listens, as the file of its state has it; none before `fill`."""
+        return [
+            {"name": name, "url": self.known[f"url.{name}"], "port": number, "token_file": self._spec["token_file"]}
+            for name, number in self.ports.items()
+            if f"url.{name}" in self.known
+        ]
+
+
+def _free(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True
+
+
+def _own_address() -> str:
+    """Return this node's address in the network, by its name."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"
+
+
+def _plain_environment(first: list[str]) -> dict[str, str]:
+    """Return this environment without what is meant for ranks: the service is no part of their world."""
+    mine = [
+        place
+        for place in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if place and not place.endswith("node.zip")
+    ]
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(_NOT_THEIRS) and name not in _OF_RANKS
+    }
+    env.pop("PYTHONPATH", None)
+    if mine:
+        env["PYTHONPATH"] = os.pathsep.join(mine)
+    there = [place for pattern in first for place in sorted(glob.glob(pattern), reverse=True)]
+    env["PATH"] = os.pathsep.join([*there, env.get("PATH", os.defpath)])
+    return env

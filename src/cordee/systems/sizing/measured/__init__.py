@@ -1,0 +1,1 @@
+"""What runs used of memory beside what was planned, and what that says of the next plan."""

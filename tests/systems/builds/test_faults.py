@@ -1,0 +1,215 @@
+"""What can go wrong with a build, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cordee.testing.containers import without_user_namespaces
+from cordee.testing.images import busybox_root
+
+from .conftest import RECIPE, Kitchen
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("copy =", "coppy =", "has no key coppy"),
+        ("from =", "# from =", "does not say what the image begins with"),
+        ('image = "made"', "", "an image that the environment does not name"),
+        ('"one.txt:/etc/"', '"one.txt"', "has no target"),
+        ('"one.txt:/etc/"', '"two.txt:/etc/"', "names what is not there"),
+        ('"one.txt:/etc/"', '"one.txt:/tmp/"', "copy goes where an image keeps nothing"),
+        ("copy =", 'pip = ["https://example.org/x.whl"]\ncopy =', "is not a requirement with a version"),
+        ("copy =", 'conda = ["numpy 2"]\ncopy =', "is not a package"),
+        ("copy =", 'conda = { prefix = "opt" }\ncopy =', "is no folder of the image"),
+        ("copy =", 'containerfile = "x"\ncopy =', "has a containerfile and other parts"),
+        ("copy =", 'apt = ["vim; rm"]\ncopy =', "is not a package"),
+        ("commands =", 'workdir = ["x"]\ncommands =', "build.workdir"),
+    ],
+)
+def test_a_wrong_recipe_is_told_with_its_line(kitchen: Kitchen, before: str, after: str, said: str):
+    kitchen.change(before, after)
+    error = kitchen.build(code=2)["error"]
+    assert said in error["text"]
+    assert error["file"] == str(kitchen.folder / "env.toml")
+    assert error["line"] >= 1
+
+
+def test_an_environment_without_a_recipe_says_what_a_recipe_is(kitchen: Kitchen):
+    kitchen.write('image = "./x.sqsh"\n')
+    assert "no recipe" in kitchen.build(code=2)["error"]["text"]
+
+
+def test_an_image_that_is_not_built_yet_says_how_it_is_built(kitchen: Kitchen):
+    done = kitchen.call("run", "env.toml", "--", "true")
+    assert done.returncode == 125
+    assert f"cordee env build {kitchen.folder}/env.toml" in done.stderr
+
+
+def test_a_command_that_fails_says_what_it_said_and_what_came_before_is_kept(kitchen: Kitchen):
+    kitchen.change("rm /etc/group", "echo broken >&2; exit 3")
+    error = kitchen.build(code=1)["error"]
+    assert "it failed with 3" in error["text"]
+    assert "broken" in error["given"]
+    kitchen.change("echo broken >&2; exit 3", "true")
+    assert [layer["fresh"] for layer in kitchen.build()["layers"]] == [False, False, False, True]
+
+
+def test_killed_at_any_step_a_build_goes_on_and_makes_the_same_image(kitchen: Kitchen, place: Path):
+    kitchen.change("rm /etc/group", "sleep 0.2; rm /etc/group")
+    undisturbed = Kitchen(place / "undisturbed", "x", kitchen.python)
+    shutil.copyfile(kitchen.folder / "env.toml", undisturbed.folder / "env.toml")
+    whole = undisturbed.build()
+    shutil.copyfile(undisturbed.folder / "env.lock.json", kitchen.folder / "env.lock.json")
+    for line in (1, 3, 5, 7):
+        process = kitchen.start("build", "env.toml")
+        assert process.stderr is not None
+        for _ in range(line):
+            if not process.stderr.readline():
+                break
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    made = kitchen.build("--locked")
+    assert made["digest"] == whole["digest"]
+    kitchen.build("--locked")
+    for name in ("image", "layer.json", "diff"):
+        assert not list((kitchen.cache / "work").rglob(f"*/{name}"))
+
+
+@pytest.mark.parametrize("closed", ["files/c", "files/inner"])
+def test_what_is_copied_and_cannot_be_read_is_named_and_never_left_out(user_kitchen: Kitchen, closed: str):
+    path = user_kitchen.folder / closed
+    if not path.exists():
+        path.mkdir()
+    os.chown(path, 0, 0)
+    path.chmod(0o600)
+    error = user_kitchen.build(code=1)["error"]
+    assert "what is copied cannot be read: Permission denied" in error["text"]
+    assert error["given"] == str(path)
+
+
+def test_a_full_disk_is_said_and_room_made_goes_on(kitchen: Kitchen):
+    (kitchen.folder / "small").mkdir()
+    kitchen.change("echo two > /etc/two", "dd if=/dev/zero of=/etc/two bs=1M count=20")
+    script = f'mount -t tmpfs -o size=16m small {kitchen.folder}/small; exec "$@"'
+    front = ["unshare", "-m", "sh", "-c", script, "sh"]
+    error = kitchen.build(code=1, front=front, env={"CORDEE_BUILD_CACHE": f"{kitchen.folder}/small"})["error"]
+    assert "no space left" in error["text"]
+    assert "CORDEE_BUILD_CACHE" in error["next"]
+    kitchen.build()
+
+
+def test_a_file_system_without_attributes_or_overlays_is_named_and_not_the_recipe(kitchen: Kitchen):
+    """A ramfs keeps no attributes; an overlay cannot be the upper layer of another one."""
+    kitchen.change("rm /etc/group", "rm -r /etc && mkdir /etc")
+    for name in ("c", "lower", "upper", "work"):
+        (kitchen.folder / name).mkdir()
+    for mount, said in (
+        ("-t ramfs", "keeps no extended attributes"),
+        ("-t overlay -o lowerdir=lower,upperdir=upper,workdir=work", "would not lay a layer over the image"),
+    ):
+        front = ["unshare", "-m", "sh", "-c", f'mount {mount} none c && exec "$@"', "sh"]
+        error = kitchen.build(code=1, front=front, env={"CORDEE_BUILD_CACHE": f"{kitchen.folder}/c"})["error"]
+        assert said in error["text"]
+        assert "on a local disk" in error["next"] or "folder there" in error["next"]
+        assert "CORDEE_BUILD_CACHE" in error["next"]
+
+
+def test_a_base_that_has_vanished_is_no_loss_once_it_was_locked(kitchen: Kitchen, busybox_base: Path):
+    base = kitchen.folder / "base.sqsh"
+    shutil.copyfile(busybox_base, base)
+    kitchen.write(RECIPE.format(base="./base.sqsh"))
+    first = kitchen.build()
+    base.unlink()
+    kitchen.change("echo two", "echo 2")
+    assert kitchen.build()["digest"] != first["digest"]
+    shutil.rmtree(kitchen.cache)
+    error = kitchen.build(code=1)["error"]
+    assert "the base image is not to be had" in error["text"]
+
+
+def test_a_base_that_is_another_one_than_was_locked_is_refused(kitchen: Kitchen, busybox_base: Path):
+    other = Kitchen(kitchen.folder / "other", str(busybox_base), kitchen.python)
+    other.change('image = "made"', f'image = "{kitchen.folder}/base.sqsh"')
+    shutil.copyfile(busybox_base, kitchen.folder / "base.sqsh")
+    kitchen.write(RECIPE.format(base="./base.sqsh"))
+    kitchen.build()
+    shutil.rmtree(kitchen.cache)
+    other.build()
+    error = kitchen.build(code=1)["error"]
+    assert "another one than was locked" in error["text"]
+    assert error["allowed"].startswith("sha256:")
+
+
+def test_a_base_with_files_that_the_user_may_not_read_names_them_and_is_taken_as_oci(
+    user_kitchen: Kitchen, kitchen: Kitchen, place: Path
+):
+    root = busybox_root(place / "closed")
+    (root / "secret").mkdir()
+    (root / "secret/file").write_text("x")
+    os.chown(root / "secret/file", 1234, 1234)
+    os.chown(root / "secret", 1234, 1234)
+    (root / "secret").chmod(0o700)
+    subprocess.run(["mksquashfs", root, place / "closed.sqsh", "-quiet", "-no-progress"], check=True)
+    user_kitchen.write(RECIPE.format(base=place / "closed.sqsh"))
+    error = user_kitchen.build(code=1)["error"]
+    assert "only their owner may read" in error["text"]
+    assert error["given"] == f"/secret in {place}/closed.sqsh"
+    kitchen.write(RECIPE.format(base=place / "closed.sqsh"))
+    kitchen.build("--oci", str(place / "layout"))
+    user_kitchen.write(RECIPE.format(base=f"oci:{place}/layout"))
+    user_kitchen.change("rm /etc/group", "test -e /secret/file")
+    user_kitchen.build()
+
+
+def test_without_user_namespaces_it_says_which_switch_is_off(user_kitchen: Kitchen):
+    front, user_kitchen.words = without_user_namespaces(), []
+    error = user_kitchen.build(code=1, front=front)["error"]
+    assert "user namespaces cannot be used here" in str(error["text"]) + str(error["given"])
+
+
+def test_a_lock_that_is_none_is_refused_and_one_that_is_old_does_with_network_only(kitchen: Kitchen):
+    lock = kitchen.folder / "env.lock.json"
+    lock.write_text("{")
+    assert "the lock cannot be read" in kitchen.build(code=2)["error"]["text"]
+    lock.unlink()
+    assert "the base image is not locked" in kitchen.build("--locked", code=1)["error"]["text"]
+    kitchen.build()
+    kitchen.change('"rm /etc/group"', '"rm /etc/group", "true"')
+    assert "other steps" in kitchen.build("--locked", code=1)["error"]["text"]
+    kitchen.change("copy =", 'pip = ["six"]\ncopy =')
+    error = kitchen.build("--offline", code=1)["error"]
+    assert "may not be" in error["text"]
+    assert json.loads(lock.read_text())["schema"] == "cordee.lock/1"
+
+
+def test_an_image_without_python_or_apt_says_so(kitchen: Kitchen):
+    kitchen.change("copy =", 'pip = ["six"]\ncopy =')
+    assert "the image has no Python for pip" in kitchen.build(code=1)["error"]["text"]
+    kitchen.change('pip = ["six"]', 'apt = ["vim"]')
+    assert "the base image has no apt-get" in kitchen.build(code=1)["error"]["text"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hash": "sha256:../../../etc/passwd"},
+        {"file": "../../x.whl"},
+        {"file": "--help"},
+        {"name": "six\n--index-url=http://example.org"},
+        {"hash": None},
+    ],
+)
+def test_a_lock_of_somebody_elses_cannot_name_paths_or_options(kitchen: Kitchen, change: dict[str, str]):
+    digest = f"sha256:{64 * 'a'}"
+    package = {"kind": "pypi", "name": "six", "version": "1", "hash": digest, "file": "six.whl", "bytes": 1, **change}
+    lock = {"schema": "cordee.lock/1", "source_date_epoch": 1, "base": {"digest": digest}, "parts": {}}
+    (kitchen.folder / "env.lock.json").write_text(json.dumps({**lock, "packages": [package]}))
+    assert "the lock cannot be read" in kitchen.build(code=2)["error"]["text"]

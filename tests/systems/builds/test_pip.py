@@ -1,0 +1,149 @@
+"""Packages of a Python index: locked by hash, installed without a network, the same files each time."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cordee.testing.open_python import OpenPython
+
+from .conftest import Kitchen
+
+ROOT = Path(__file__).parents[3]
+WHEEL = "Wheel-Version: 1.0\nGenerator: by hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+@pytest.fixture(scope="module")
+def python_base() -> Iterator[Path]:
+    """A squashfs file with this Python, made from the machine's own files."""
+    folder = Path(tempfile.mkdtemp(prefix="cordee-python-base-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    script = ROOT / "examples" / "char-gpt" / "make_image.py"
+    subprocess.run([sys.executable, script, folder / "base.sqsh"], check=True, capture_output=True)
+    yield folder / "base.sqsh"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def pip_kitchen(place: Path, python_base: Path, open_to_all: OpenPython) -> Kitchen:
+    """A recipe with two packages of an index that is a folder."""
+    found = Kitchen(place / "pip", str(python_base), open_to_all)
+    index = found.folder / "index"
+    index.mkdir()
+    wheel(index, "rope", "1.0", "length = 60\n")
+    wheel(index, "harness", "2.1", "import rope\n", requires="rope>=1")
+    pip = Path(__import__("pip").__file__).parents[1]
+    pack(index / "pip-99.0-py3-none-any.whl", pip)
+    found.env |= {"PIP_FIND_LINKS": str(index), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+    python = os.path.realpath(sys.executable)
+    recipe = f'image = "made"\n[build]\nfrom = "{python_base}"\ncommands = ["echo two > /etc/two"]\n'
+    found.write(f'{recipe}pip = {{ packages = ["harness"], python = "{python}" }}\n')
+    return found
+
+
+def wheel(index: Path, name: str, version: str, code: str, requires: str = "") -> Path:
+    path = index / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    needs = f"Requires-Dist: {requires}\n" if requires else ""
+    files = {
+        f"{name}/__init__.py": code,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nLicense: MIT\n{needs}",
+        f"{info}/WHEEL": WHEEL,
+    }
+    write(path, {key: value.encode() for key, value in files.items()}, info)
+    return path
+
+
+def pack(path: Path, site: Path) -> None:
+    """Make a wheel of the pip that is installed here, under another version."""
+    files = {
+        str(each.relative_to(site)): each.read_bytes()
+        for each in sorted((site / "pip").rglob("*"))
+        if each.is_file() and each.suffix != ".pyc"
+    }
+    info = "pip-99.0.dist-info"
+    files[f"{info}/METADATA"] = b"Metadata-Version: 2.1\nName: pip\nVersion: 99.0\n"
+    files[f"{info}/WHEEL"] = WHEEL.encode()
+    write(path, files, info)
+
+
+def write(path: Path, files: dict[str, bytes], info: str) -> None:
+    record = []
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            record.append(f"{name},sha256={digest},{len(data)}")
+            archive.writestr(zipfile.ZipInfo(name), data)
+        archive.writestr(zipfile.ZipInfo(f"{info}/RECORD"), "\n".join([*record, f"{info}/RECORD,,", ""]))
+
+
+def test_packages_are_locked_with_what_they_need_and_installed_without_a_network(pip_kitchen: Kitchen):
+    locked = pip_kitchen.call("lock", "env.toml", "--json")
+    assert locked.returncode == 0, locked.stderr
+    packages = {each["name"]: each for each in json.loads(locked.stdout)["packages"]}
+    assert {name: each["version"] for name, each in packages.items()} == {
+        "pip": "99.0",
+        "harness": "2.1",
+        "rope": "1.0",
+    }
+    shutil.rmtree(pip_kitchen.folder / "index")
+    made = pip_kitchen.build("--offline", "--locked")
+    python = os.path.realpath(sys.executable)
+    script = "import harness, rope; print(rope.length, rope.__cached__)"
+    done = pip_kitchen.call("run", "env.toml", "--", python, "-c", script)
+    assert done.returncode == 0, done.stderr
+    length, cached = done.stdout.split()
+    assert length == "60"
+    assert pip_kitchen.call("run", "env.toml", "--", "test", "-f", cached).returncode == 0
+    again = pip_kitchen.build("--offline", "--locked", "--check")
+    assert again["digest"] == made["digest"]
+    bill = json.loads((pip_kitchen.folder / "env.cdx.json").read_text())
+    rope = next(each for each in bill["components"] if each["name"] == "rope")
+    assert rope["hashes"] == [{"alg": "SHA-256", "content": packages["rope"]["hash"][7:]}]
+    assert rope["licenses"] == [{"license": {"name": "MIT"}}]
+    assert int(rope["properties"][0]["value"]) > 0
+
+
+def test_an_index_that_gives_another_file_for_a_locked_name_is_refused(pip_kitchen: Kitchen):
+    locked = json.loads(pip_kitchen.call("lock", "env.toml", "--json").stdout)
+    rope = next(each for each in locked["packages"] if each["name"] == "rope")
+    blob = pip_kitchen.cache / "blobs" / rope["hash"].replace(":", "-")
+    wheel(pip_kitchen.folder / "index", "rope", "1.0", "length = 20  # cut\n")
+    blob.unlink()
+    error = pip_kitchen.build(code=1)["error"]
+    assert "another file for rope 1.0 than was locked" in error["text"]
+    assert error["allowed"] == rope["hash"]
+    assert not blob.exists()
+    offline = pip_kitchen.build("--offline", code=1)["error"]
+    assert "not on this machine" in offline["text"]
+    (pip_kitchen.folder / "index" / rope["file"]).unlink()
+    gone = pip_kitchen.build(code=1)["error"]
+    assert "rope 1.0 cannot be fetched" in gone["text"]
+
+
+def test_a_package_that_is_not_there_is_named(pip_kitchen: Kitchen):
+    pip_kitchen.change('"harness"', '"harness", "piton>=3"')
+    error = pip_kitchen.build(code=1)["error"]
+    assert "pip cannot resolve the packages" in error["text"]
+    assert "piton" in error["given"]
+
+
+@pytest.mark.campaign
+def test_uv_chooses_what_pip_chooses(pip_kitchen: Kitchen):
+    by_pip = json.loads(pip_kitchen.call("lock", "env.toml", "--json").stdout)["packages"]
+    pip_kitchen.change("{ packages", '{ resolver = "uv", packages')
+    pip_kitchen.env["PATH"] = f"{os.path.dirname(sys.executable)}:{pip_kitchen.env['PATH']}"
+    done = pip_kitchen.call("lock", "env.toml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["packages"] == by_pip
