@@ -17,6 +17,8 @@ from cordee.systems.sizing.trace.run import trace
 from cordee.systems.sizing.traced import TracedModel
 from cordee.systems.sizing.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("real")
+
 PLAIN = Workload(precision="fp32")
 GUARD = Path(trace.__code__.co_filename).with_name("guard.py")
 LOOP = """
@@ -27,6 +29,7 @@ from torch.utils.checkpoint import checkpoint
 torch.distributed.init_process_group("nccl")
 torch.cuda.set_device(0)
 assert torch.cuda.get_device_properties(0).total_memory > 0
+assert not torch.cuda.is_current_stream_capturing()
 rows = np.zeros(4096, dtype=np.uint16)
 
 def batch():
@@ -119,6 +122,18 @@ def experts():
     return Experts(), torch.ones(64, 64)
 """
 
+ENCODER = """
+import torch
+
+layer = torch.nn.TransformerEncoderLayer(2048, 16, 8192, batch_first=True, device="cuda", dtype=torch.bfloat16)
+steps = torch.optim.AdamW(layer.parameters())
+x = torch.randn(16, 1024, 2048, device="cuda", dtype=torch.bfloat16)
+for _ in range(3):
+    layer(x).float().square().mean().backward()
+    steps.step()
+    steps.zero_grad()
+"""
+
 LIGHTNING = """
 import lightning, torch
 
@@ -150,6 +165,7 @@ def traced(folder: Path, source: str, function: str = "", workload: Workload = P
     return trace(folder / "it.py", function, (), workload, python=sys.executable, folder=folder, gpu=True)
 
 
+@pytest.mark.gate
 def test_a_loop_for_gpus_with_ddp_scaler_accumulation_and_checkpointing_is_counted(tmp_path):
     found = traced(tmp_path, LOOP)
     count = 100 * 32 + 32 * 32 + 32
@@ -158,6 +174,18 @@ def test_a_loop_for_gpus_with_ddp_scaler_accumulation_and_checkpointing_is_count
     assert found.attention_flops > 0
     # Three micro-batches of 8 sequences of 64 tokens, forward, backward, and forward again.
     assert found.half_flops == pytest.approx(3 * 4 * 2 * 32 * 32 * 8 * 64, rel=0.01)
+
+
+@pytest.mark.gate
+def test_attention_inside_a_module_of_torch_is_that_of_a_flash_kernel(tmp_path):
+    found = traced(tmp_path, ENCODER)
+    # What an H200 held at most: benchmarks/results/2026-11-26-plan-on-h200.md.
+    assert found.peak == pytest.approx(2_384_885_760, rel=0.1)
+
+
+def test_a_script_without_a_document_is_planned_for_a_gpu_though_none_is_named(tmp_path):
+    (tmp_path / "it.py").write_text(ENCODER)
+    assert plan_target(str(tmp_path / "it.py"), None, {}).model.gpu
 
 
 def test_a_script_that_divides_itself_is_planned_as_it_does_and_all_its_optimizers_count(tmp_path):

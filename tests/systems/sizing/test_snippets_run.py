@@ -17,6 +17,8 @@ from cordee.systems.sizing.snippets import snippet
 from cordee.systems.sizing.workload import Workload
 from cordee.wire.ports import pick_port
 
+pytestmark = pytest.mark.usefixtures("real")
+
 RANK = """
 import torch
 import torch.distributed as dist

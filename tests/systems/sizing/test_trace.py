@@ -19,6 +19,8 @@ from cordee.systems.sizing.trace.run import TraceError, trace
 from cordee.systems.sizing.traced import TracedModel
 from cordee.systems.sizing.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("real")
+
 PLAIN = Workload(precision="fp32")
 MODEL = """
 import torch
@@ -79,6 +81,7 @@ def traced(folder: Path, source: str, function: str = "", gpu: bool = True, **li
     return trace(folder / "it.py", function, (), PLAIN, python=sys.executable, folder=folder, gpu=gpu, **limits)
 
 
+@pytest.mark.gate
 def test_a_function_is_counted_to_the_byte(tmp_path):
     found = traced(tmp_path, MODEL, "make")
     assert (found.parameters, found.gradients) == (STATES, STATES)

@@ -21,6 +21,7 @@ from cordee.systems.sizing.validation import truth, validate
 FOLDER = Path(validate.__file__).parent
 
 
+@pytest.mark.usefixtures("real")
 def test_a_model_that_cannot_be_run_says_why_and_the_next_one_is_run():
     requests = [validate._request(name, "fp32") for name in ("not_there", "vit")]
     done = subprocess.run(
@@ -40,6 +41,7 @@ def test_a_validation_on_a_gpu_is_refused_where_there_is_none(monkeypatch):
     assert "no GPU" in str(done.exception)
 
 
+@pytest.mark.usefixtures("real")
 def test_two_ranks_of_tensor_parallelism_hold_what_is_predicted():
     found = validate._of_ranks("split_llama", validate.RANKS[-1][1])
     assert found.measured, found.why

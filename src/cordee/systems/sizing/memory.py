@@ -16,8 +16,9 @@ from cordee.systems.sizing.workload import OPTIMIZERS, Workload
 # Memory that the allocator holds beyond what is allocated, over all that comes and goes; compiled code asks for fewer sizes.
 # Set by the tuning half of the published configurations (benchmarks/results/2026-11-23-plan.md).
 FRAGMENTATION, FRAGMENTATION_COMPILED = 0.14, 0.07
-# CUDA context with the modules of PyTorch's kernels, and the workspace of cuBLAS (32 MiB on Hopper).
-CONTEXT_BYTES = 600 << 20
+# CUDA context with the modules of PyTorch's kernels, and the workspace of cuBLAS (32 MiB on Hopper): on an H200 552 MB at the first
+# tensor, 718 MB with cuBLAS, 804 MB in a training (benchmarks/results/2026-11-26-plan-on-h200.md).
+CONTEXT_BYTES = 800 << 20
 # A rank without a GPU that has imported PyTorch and reduced by Gloo: 369 MB in examples/char-gpt (benchmarks/results/2026-11-24-plan.md).
 RANK_BYTES = 370e6
 # Buffers of one communicator of NCCL: channels times 4 MiB of each direction.

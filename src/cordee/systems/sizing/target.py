@@ -90,7 +90,7 @@ def plan_target(target: str, cluster: str | None, given: Mapping[str, Any], *, n
         where = Path(path).absolute()
         if not function:
             _refuse_options_of_scripts(given)
-        model = traced(TraceTarget(where, function, (), sys.executable, where.parent), workload, gpu=device is not None)
+        model = traced(TraceTarget(where, function, (), sys.executable, where.parent), workload, gpu=on_gpu)
     else:
         model = read_architecture(Path(path))
     layout = layout_of(loaded, given.get("strategy") or table.strategy, model) if loaded else None

@@ -54,9 +54,11 @@ def flags(
 
 
 def _clocks(trace: ScoreTrace, diagnosed: Diagnosed) -> Iterator[Finding]:
+    # At full load a GPU reaches its default limit too: an H200 at 694 of 700 W ran 5 % below its highest clock.
+    limit = "usual at full load; a limit below the default one (`nvidia-smi -q -d POWER`) is a choice of the operators"
     rules = (
         ("thermal", 0.02, "gpu-throttled-heat", "heat held clocks down", "tell the operators: cooling, or a bad GPU"),
-        ("capped", 0.05, "gpu-power-capped", "a cap of power held clocks down", "ask whether the cap is meant"),
+        ("capped", 0.05, "gpu-power-capped", "the power limit held clocks down", limit),
     )
     for feature, least, rule, text, what in rules:
         shares = _means(diagnosed, feature, len(trace.devices))

@@ -164,7 +164,7 @@ def counted(request):
     import torch
 
     work = count.work_mode(torch, request["gpu"])
-    stand = stand_ins.function_mode(torch, request["gpu"], work, guesses)
+    stand = stand_ins.function_mode(torch, work, guesses)
     stand_ins.patch(torch, request["gpu"], stand)
     trainers.patch(torch, stand)
     counter = count.Count(request, stand, work)
@@ -189,7 +189,7 @@ def repeated(request):
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    stand = stand_ins.function_mode(torch, request["gpu"], count.work_mode(torch, request["gpu"]), guesses)
+    stand = stand_ins.function_mode(torch, count.work_mode(torch, request["gpu"]), guesses)
     stand_ins.patch(torch, request["gpu"], stand)
     with FakeTensorMode(allow_non_fake_inputs=True), stand:
         model, _ = make_model(request)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import types
@@ -91,11 +92,12 @@ def attended(flash, args, kwargs):
     return flash.apply(query, key, value, bool(kwargs.get("is_causal") or (len(args) > 5 and args[5])))
 
 
-def function_mode(torch, gpu, work, guesses):
-    """Return a mode in which what asks for a GPU gets the CPU, values that nobody computed are guessed, and attention is that of a GPU."""
+def function_mode(torch, work, guesses):
+    """Return a mode in which what asks for a GPU gets the CPU and values that nobody computed are guessed; it has a GPU's attention."""
     from torch.overrides import TorchFunctionMode
 
     tensor, attention = torch.Tensor, torch.nn.functional.scaled_dot_product_attention
+    attention = getattr(attention, "__wrapped__", attention)
     flash = flash_attention(torch, work)
     guess = guesses.Guesses(torch)
 
@@ -118,14 +120,23 @@ def function_mode(torch, gpu, work, guesses):
                 return ones(torch, function, args[0])
             if function in (torch.equal, tensor.equal, torch.allclose, tensor.allclose):
                 return True
-            flashes = gpu and function is attention
-            known = attended(flash, args, kwargs) if flashes else guess.chosen(function, args, kwargs)
+            known = guess.chosen(function, args, kwargs)
             if known is not NotImplemented:
                 return known
             args, kwargs = placed(torch, function, args, kwargs)
             out = function(*args, **kwargs)
             guess.remember(function, args, out)
             return out
+
+        def attend(self):
+            """Return attention as a function that takes what a flash kernel would."""
+
+            @functools.wraps(attention)
+            def attend(*args, **kwargs):
+                known = attended(flash, args, kwargs)
+                return attention(*args, **kwargs) if known is NotImplemented else known
+
+            return attend
 
     return Stand()
 
@@ -166,6 +177,8 @@ def patch(torch, gpu, stand):
     """Let scripts find one GPU where the job has GPUs, a world of one rank, and loaders without processes."""
     if gpu:
         _patch_cuda(torch)
+        # No mode looks into functions that call it: that of nn.MultiheadAttention does.
+        torch.nn.functional.scaled_dot_product_attention = stand.attend()
     _patch_precision(torch)
     _patch_loader(torch)
     _patch_modules(torch)
@@ -181,6 +194,8 @@ def _patch_cuda(torch):
     cuda.device_count = lambda: 1
     cuda.current_device = lambda: 0
     cuda.is_bf16_supported = lambda *args, **kwargs: True
+    # Optimizers of PyTorch up to 2.11 ask this at each step; a CUDA build without a device raises.
+    cuda.is_current_stream_capturing = lambda: False
     cuda.get_device_name = lambda *args: "GPU"
     cuda.get_device_capability = lambda *args: (9, 0)
     cuda.get_device_properties = lambda *args: types.SimpleNamespace(
