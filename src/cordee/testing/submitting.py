@@ -16,9 +16,7 @@ from __future__ import annotations
 import copy
 import re
 import shlex
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ import pytest
 from cordee.core.errors import SubmitError
 from cordee.job.submit import Standing, Submitter
 from cordee.runs.folder import RunFolder
+from cordee.testing.patience import wait_until
 
 _PATIENCE_S = 60.0
 _POLL_S = 0.2
@@ -245,24 +244,8 @@ def wait_for(site: SubmitterSite, folder: RunFolder, state: str) -> Standing:
         seen.append(site.submitter().standing(folder, age_s=0))
         return seen[-1].state == state
 
-    try:
-        wait_until(reached, site.patience_s)
-    except TimeoutError:
-        raise TimeoutError(f"not {state} within {site.patience_s:.0f} s, but {seen[-1]}") from None
+    wait_until(reached, site.patience_s, said=lambda: f"{state}, but {seen[-1]}")
     return seen[-1]
-
-
-def wait_until(condition: Callable[[], object], seconds: float) -> None:
-    """Return once a condition is true.
-
-    Raises:
-        TimeoutError: it is not true in time.
-    """
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:.0f} s")
-        time.sleep(_POLL_S)
 
 
 def files_of(folder: RunFolder) -> dict[Path, bytes]:

@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from cordee.testing.patience import wait_until
 
 PROGRAM = """
 import json, sys
@@ -54,11 +55,7 @@ class Gate(Check):
 
 def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Return what `condition` gives once it is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)
-    return found
+    return wait_until(condition, seconds, every_s=0.01)
 
 
 class VettingTasks:

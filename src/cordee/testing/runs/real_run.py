@@ -21,7 +21,9 @@ from cordee.job.submit.prepare import Prepared, create_run, prepare
 from cordee.machine.processes import tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
+from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.state import RunState, replay
+from cordee.testing.patience import PatientWait
 
 _POLL_S = 0.03
 _GONE_S = 30.0
@@ -84,8 +86,8 @@ class LocalRun:
 
     def _until_gone(self) -> None:
         """Wait until the kernel has had its turn with what was killed, but not for ever."""
-        deadline = time.monotonic() + _GONE_S
-        while self.processes() and time.monotonic() < deadline:
+        patience = PatientWait(_GONE_S)
+        while self.processes() and not patience.over():
             time.sleep(_POLL_S)
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
@@ -103,13 +105,12 @@ class LocalRun:
         Raises:
             TimeoutError: it did not become true; the message has the state and the processes' last words.
         """
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            state = self.state
-            if condition(state):
-                return state
+        patience, journal = PatientWait(seconds), JournalFollower(self.folder, keep=False)
+        while not condition(state := journal.read()):
+            if patience.over():
+                raise TimeoutError(f"not within {patience.seconds:.0f} s: {state}\n{self._last_words()}")
             time.sleep(_POLL_S)
-        raise TimeoutError(f"not within {seconds} s: {self.state}\n{self._last_words()}")
+        return state
 
     def _last_words(self) -> dict[str, str]:
         return {path.name: path.read_text(errors="replace")[-800:] for path in self.folder.control.glob("*.log")}

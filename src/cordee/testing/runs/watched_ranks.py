@@ -20,6 +20,7 @@ from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.machine.tasks.task import Task, TaskExit, TaskRunner
 from cordee.runs.plan import RunPlan, plan_of
 from cordee.systems.explain.node.companion import StandWatch
+from cordee.testing.patience import PatientWait
 from cordee.wire.messages import Gather, Gathered, RankStand
 
 TIMEOUTS = dict.fromkeys(("connect_s", "heartbeat_s", "lost_s", "orphan_s", "kill_s", "lease_s"), 5.0)
@@ -115,8 +116,8 @@ class WatchedRanks:
         Raises:
             AssertionError: it does not hold for so long; says what ranks have printed.
         """
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        patience = PatientWait(seconds)
+        while not patience.over():
             await asyncio.sleep(every_s)
             self.companion.look(time.monotonic())
             found = condition()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cordee.core.errors import CordeeError
 from cordee.machine.processes import tree as processes
+from cordee.testing.patience import PatientWait
 
 POLL_S = 0.05
 _TAIL_BYTES = 1500
@@ -199,9 +200,9 @@ def _environment(pid: int) -> set[bytes]:
 
 def wait_until(condition: Callable[[], object], seconds: float) -> bool:
     """Return whether the condition became true in time."""
-    deadline = time.monotonic() + seconds
+    patience = PatientWait(seconds)
     while not condition():
-        if time.monotonic() > deadline:
+        if patience.over():
             return False
         time.sleep(POLL_S)
     return True
