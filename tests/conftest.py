@@ -1,16 +1,22 @@
-"""Shared by all tests: skips can be forbidden, and no test sees the settings of the person who runs it."""
+"""Shared by all tests: what is real, what shares a worker, and that no test sees the settings of the person who runs it.
+
+A test is *real* when it takes the fixture `real`, by itself, by `pytestmark = pytest.mark.usefixtures("real")`, or by a fixture that
+does; `make test` runs those that are marked `gate`. A test that starts a real thing without it fails.
+"""
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hypothesis
 import pytest
@@ -26,6 +32,25 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 DURATIONS = ROOT / "tests" / "durations.txt"
 FAILED = pytest.StashKey[bool]()
+# What makes a test a real one, by programs and modules on the command lines that it starts.
+REAL_THINGS = frozenset(
+    [
+        "slurmctld",
+        "slurmd",
+        "slurmdbd",
+        "mariadbd",
+        "chromium",
+        "podman",
+        "buildah",
+        "nginx",
+        "sshd",
+        "docker-registry",
+        "mpirun",
+        "cordee.control.keeper",
+        "cordee.control.supervisor.supervisor",
+        "cordee.control.agent.agent",
+    ]
+)
 # `--quick` leaves out files that take longer.
 QUICK_S = 1.5
 # What a file takes that has no place there yet: those who write one see it run.
@@ -81,6 +106,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what a fixture makes a real test."""
+    if "real" in getattr(item, "fixturenames", ()):
+        item.add_marker("real")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the files that take longest in front, so that no worker ends long after the others (xdist is told not to reorder)."""
@@ -94,6 +125,49 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if takes(item) > QUICK_S]
         items[:] = [item for item in items if takes(item) <= QUICK_S]
         config.hook.pytest_deselected(items=left_out)
+
+
+class SharedBy(NamedTuple):
+    """Tests that one worker runs, so that there is one of what they bring on the machine, whatever else runs.
+
+    Attributes:
+        words: found in the file of a test, or in the page of the documentation that it follows.
+    """
+
+    name: str
+    words: re.Pattern[str]
+
+
+SHARED = (
+    SharedBy("the Slurm of all", re.compile(r"\bdef [^\n]*\bslurm\b[,:)]|usefixtures\([^)]*\"slurm\"")),
+    SharedBy("a Slurm of its own", re.compile(r"\bDisposableSlurm\([^)]|cordee testing slurm up")),
+    SharedBy("a browser", re.compile(r"\bimport [^\n]*\bchromium\b")),
+)
+PAGE = re.compile(r"test_docs\.py::\w*page\w*\[([\w.-]+\.md)\]")
+
+
+@functools.cache
+def scope_of(name: str) -> str:
+    """Return what the tests that one worker runs one after the other have in common: a file, a page, or something shared.
+
+    Args:
+        name: a file of tests, or a test that follows a page.
+    """
+    page = PAGE.search(name)
+    places = (ROOT / page[1], *(ROOT / "docs").rglob(page[1])) if page else (ROOT / name,)
+    text = next((path.read_text(errors="replace") for path in places if path.exists()), "")
+    return next((one.name for one in SHARED if one.words.search(text)), name)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Let files share a worker where they share a thing, and pages of the documentation none."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope_of(nodeid if PAGE.search(nodeid) else file_of(nodeid))
+
+    return Scheduler(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def recorded_durations() -> dict[str, float]:
@@ -155,6 +229,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
+def real() -> None:
+    """What brings a real thing, and takes a second or more, takes this: a process of Cordée's own, Slurm, a browser, an engine, torch."""
+
+
+STARTED: list[str] = []
+"""Words of the command lines that the test that runs has started."""
+
+
+def _listen(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "subprocess.Popen":
+        words = arguments[1]
+        STARTED.extend(words.split() if isinstance(words, str) else map(os.fsdecode, words))
+
+
+sys.addaudithook(_listen)
+
+
+@pytest.fixture(scope="session")
 def _interpreters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `python` and `python3` themselves: what a version manager puts in their place takes longer than they do."""
     folder = tmp_path_factory.mktemp("interpreters")
@@ -175,7 +267,7 @@ def _clean_environment(
 
 
 @pytest.fixture(scope="session")
-def _cluster() -> Iterator[DisposableSlurm]:
+def _cluster(real: None) -> Iterator[DisposableSlurm]:
     from cordee.testing.slurm import DisposableSlurm
 
     # A short name: Slurm has sockets below it.
@@ -255,9 +347,14 @@ def fake_library(_fake_nvml_built: Path, tmp_path: Path) -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Make a failure of a skipped or expected-to-fail test when skips are forbidden."""
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
+    """Make a failure of a test that is real without saying so, and of a skipped or expected-to-fail one when skips are forbidden."""
     report = yield
+    told = next((word for word in STARTED if os.path.basename(word) in REAL_THINGS), None)
+    if call.when == "teardown":
+        STARTED.clear()
+    elif report.passed and told and not item.get_closest_marker("real"):
+        report.outcome, report.longrepr = "failed", f"it takes no fixture `real`, and started {told}"
     item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
     expected = getattr(report, "wasxfail", None)
     if item.config.getoption("no_skips") and (report.skipped or expected is not None):

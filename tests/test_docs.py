@@ -256,6 +256,8 @@ FOLLOWED = [page for page in PAGES if any(block.language == "console" for block 
 
 
 @pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: page.name)
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_page_can_be_followed_from_top_to_bottom(page, tmp_path, compiled):
     reader = Reader(tmp_path, compiled)
     try:
@@ -399,6 +401,8 @@ def test_every_file_and_class_that_the_architecture_page_sends_a_reader_to_is_th
     assert [place for place in places if not (package / place).exists()] == ["systems/staging/"]
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_the_site_builds_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(ROOT / "docs"), str(tmp_path / "html")]
     done = subprocess.run([*command, "-d", str(tmp_path / "trees")], capture_output=True, text=True, check=False)

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+pytestmark = pytest.mark.usefixtures("real")
+
 ROOT = Path(__file__).parents[1]
 SCRIPT = "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])\n"
 
@@ -68,6 +70,7 @@ def must_work(cordee: Path, folder: Path) -> None:
     assert "rank 1 of 2" in call(cordee, "logs", "--rank", "1", cwd=job)
 
 
+@pytest.mark.gate
 def test_the_wheel_holds_the_package_and_nothing_else(dist, wheel):
     names = zipfile.ZipFile(wheel).namelist()
     folders = {name.partition("/")[0] for name in names}
@@ -127,6 +130,7 @@ def test_the_wheel_installs_and_runs_by_pip(wheel, tmp_path):
 
 
 @pytest.mark.campaign
+@pytest.mark.gate
 def test_the_wheel_installs_and_runs_as_a_uv_tool(wheel, tmp_path):
     env = clean_environment(UV_TOOL_DIR=str(tmp_path / "tools"), UV_TOOL_BIN_DIR=str(tmp_path / "bin"))
     uv = Path(sys.executable).with_name("uv")

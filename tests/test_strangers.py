@@ -116,6 +116,8 @@ def test_packages_are_not_looked_at_for_what_is_known():
     assert "packages were looked at" in done.stderr
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_its_part_of_the_nodes_travels_with_the_run_and_its_page_shows_what_was_planned(
     person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -146,6 +148,7 @@ def test_its_part_of_the_nodes_travels_with_the_run_and_its_page_shows_what_was_
         registry.outsiders.cache_clear()
 
 
+@pytest.mark.usefixtures("real")
 def test_its_section_is_in_the_report_of_a_run_in_every_form(person: Person, tmp_path: Path):
     ran = person("run")
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -160,6 +163,7 @@ def test_its_section_is_in_the_report_of_a_run_in_every_form(person: Person, tmp
     assert "  window       open for 3600 s" in (folder.report / "report.txt").read_text()
 
 
+@pytest.mark.usefixtures("real")
 def test_a_run_of_another_job_has_nothing_of_it_but_an_empty_key(person: Person, tmp_path: Path):
     person.write(DOCUMENT)
     person("run")
@@ -168,6 +172,7 @@ def test_a_run_of_another_job_has_nothing_of_it_but_an_empty_key(person: Person,
     assert json.loads((folder.report / "report.json").read_text())["window_use"] is None
 
 
+@pytest.mark.usefixtures("real")
 def test_a_section_that_cannot_be_made_is_missing_and_keeps_no_other_from_the_report(person: Person, tmp_path: Path):
     shutil.copytree(WINDOW, tmp_path / "packages")
     report = tmp_path / "packages/cordee_window/report.py"
@@ -181,6 +186,7 @@ def test_a_section_that_cannot_be_made_is_missing_and_keeps_no_other_from_the_re
     assert any(text.startswith("window_use: invalid literal") for text in document["missing"])
 
 
+@pytest.mark.usefixtures("real")
 def test_a_report_is_rendered_without_a_package_that_cannot_be_loaded_and_names_it(person: Person, tmp_path: Path):
     person("run")
     (folder,) = (RunFolder(path) for path in (tmp_path / "runs").iterdir())

@@ -30,6 +30,8 @@ def see_to(tmp_path, monkeypatch):
     return call
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_without_root_what_is_missing_is_named_with_the_command_that_installs_it(see_to):
     said, asked = see_to("sh:dash", "slurmctld-no:slurmctld", "munged-no:munge", uid=1000)
     assert "sudo apt-get install slurmctld munge" in said
@@ -41,6 +43,8 @@ def test_nothing_is_done_when_all_is_there(see_to):
     assert see_to("sh:dash", uid=0) == ("", [])
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_programs_are_found_outside_of_an_ordinary_path(see_to, tmp_path, monkeypatch):
     for name in ("bash", "cut", "dirname", "sh", "python3"):
         path = next(Path(folder) / name for folder in ("/bin", "/usr/bin") if (Path(folder) / name).exists())

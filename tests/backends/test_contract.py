@@ -13,7 +13,10 @@ from cordee.testing.slurm import DisposableSlurm
 
 from .sites import OUTSIDE, LocalSite, SlurmSite, SpoolSite, spool_environment
 
+pytestmark = pytest.mark.usefixtures("real")
 
+
+@pytest.mark.gate
 class TestLocal(BackendContract):
     @pytest.fixture
     def site(self, tmp_path: Path) -> Iterator[LocalSite]:

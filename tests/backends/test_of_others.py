@@ -20,9 +20,11 @@ from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
 from cordee.systems.data.account import account_of
 from cordee.testing.data.corpora import pack_corpus
-from cordee.testing.submitting import wait_until
+from cordee.testing.patience import wait_until
 
 from .sites import OUTSIDE, SpoolSite
+
+pytestmark = pytest.mark.usefixtures("real")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"
 SMALL = (
@@ -115,6 +117,7 @@ def test_a_run_ends_with_its_time_where_it_cannot_come_back(desk, tmp_path):
     assert (desk.state.state, desk.state.reason, desk.state.segments) == ("failed", "time_limit", 1), desk.state.text
 
 
+@pytest.mark.gate
 def test_where_the_package_is_not_installed_its_name_is_refused_and_its_runs_can_be_looked_at(desk, tmp_path):
     job = tmp_path / "job"
     job.mkdir()

@@ -112,6 +112,7 @@ def test_integers_of_numpy_are_integers(channel):
 
 
 @pytest.mark.parametrize("how", ["call", "hook"])
+@pytest.mark.usefixtures("real")
 def test_a_device_mesh_tells_the_coordinate_of_each_of_four_ranks(tmp_path, how):
     for rank in range(4):
         create_channel(tmp_path / f"1-{rank}.channel")

@@ -167,6 +167,7 @@ run(make_server(app), listener)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.usefixtures("real")
 def test_a_signal_ends_the_server_though_a_request_hangs(number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HANGING], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

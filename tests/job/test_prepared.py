@@ -56,6 +56,8 @@ def version_seen_by(python: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_an_environment_that_two_prepare_at_once_is_made_once_and_found_from_then_on(
     index: Path, tmp_path: Path
 ) -> None:
@@ -84,6 +86,7 @@ def test_an_environment_that_two_prepare_at_once_is_made_once_and_found_from_the
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_an_entry_may_bring_options_of_pip(tmp_path: Path) -> None:
     write_wheel(tmp_path)
     into = tmp_path / "environments"
@@ -91,6 +94,7 @@ def test_an_entry_may_bring_options_of_pip(tmp_path: Path) -> None:
     assert version_seen_by(prepare([entry], into=into, index_url="http://127.0.0.1:9/simple")) == "1.2"
 
 
+@pytest.mark.usefixtures("real")
 def test_what_pip_cannot_install_is_an_error_with_its_words_and_leaves_nothing(index: Path, tmp_path: Path) -> None:
     into = tmp_path / "environments"
     with pytest.raises(PrepareError, match="pip cannot install no-such-thing") as caught:
@@ -99,6 +103,7 @@ def test_what_pip_cannot_install_is_an_error_with_its_words_and_leaves_nothing(i
     assert [path.name for path in into.iterdir() if path.suffix != ".lock"] == []
 
 
+@pytest.mark.usefixtures("real")
 def test_a_preparation_that_is_killed_is_made_anew(index: Path, tmp_path: Path) -> None:
     into, made = tmp_path / "environments", tmp_path / "made"
     slow = tmp_path / "python3"

@@ -146,6 +146,7 @@ def test_a_seal_that_breaks_off_leaves_the_truth_and_the_next_one_finishes(known
 
 
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.8])
+@pytest.mark.usefixtures("real")
 def test_a_seal_killed_at_any_moment_leaves_the_truth(known, fraction):
     known.write(max_bytes=3_000)
     command = [sys.executable, "-c", _SLOW_SEAL, str(known.folder.root)]

@@ -27,6 +27,7 @@ from cordee.runs.journal import read_journal
 from cordee.runs.state import replay
 from cordee.systems.advise.advice import Advice, advise
 from cordee.systems.advise.collect import collect_situation
+from cordee.testing.patience import wait_until
 from cordee.testing.slurm import DisposableSlurm
 
 _SETTINGS = {
@@ -103,14 +104,7 @@ def submit(run: RunFolder, *options: str, script: str = "sleep 300") -> str:
 
 def until(job: str, condition: Callable[[dict[str, str]], Any]) -> None:
     """Wait until what the controller says of a job fulfils a condition."""
-    deadline = time.monotonic() + _WAIT_S
-    record: dict[str, str] = {}
-    while time.monotonic() < deadline:
-        record = job_record(job) or {}
-        if condition(record):
-            return
-        time.sleep(0.1)
-    raise TimeoutError(f"job {job}: {record}")
+    wait_until(lambda: condition(job_record(job) or {}), _WAIT_S, said=lambda: job_record(job), every_s=0.1)
 
 
 def reason(wanted: str) -> Callable[[dict[str, str]], bool]:
@@ -137,6 +131,7 @@ def advised(run: RunFolder) -> Advice:
         (["--qos=tiny", "--time=5", "--gres=gpu:3"], "QOSMaxGRES", "waits-qosmaxgresperuser", None),
     ],
 )
+@pytest.mark.usefixtures("real")
 def test_a_job_that_waits_is_explained(cluster, run, options, code, rule, change):
     job = submit(run, *options)
     until(job, reason(code))
@@ -311,6 +306,7 @@ def test_the_command_prints_the_verdict_first_and_tells_failure_by_its_code(clus
     assert "advise" in COMMANDS
 
 
+@pytest.mark.usefixtures("real")
 def test_a_controller_that_is_down_is_said_and_is_no_failure(cluster, run, monkeypatch):
     submit(run, "--hold")
     monkeypatch.setenv("SLURM_CONF", cluster.impatient()["SLURM_CONF"])
@@ -380,6 +376,7 @@ def test_a_job_that_was_preempted_for_good_says_so(cluster, run):
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_a_job_whose_time_was_up_asks_for_more(cluster, run):
     job = submit(run, "--time=10")
     until(job, running)

@@ -35,6 +35,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.gate
 def test_each_task_runs_in_the_environment_with_its_own_exit_code(slurm, folder):
     (folder / "job.sh").write_text(SCRIPT)
     command = ["sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=2", "--output=out", "job.sh"]

@@ -21,6 +21,8 @@ from cordee.testing.runs.real_run import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
 
+pytestmark = pytest.mark.usefixtures("real")
+
 TELLING = """
 import os, pathlib
 name = pathlib.Path("/etc/os-release").read_text().split()[0]
@@ -29,6 +31,7 @@ print("TOLD", name, os.environ["SLURM_PROCID"], os.environ["SLURM_NODEID"], os.e
 TOML = 'environment = "env.toml"\n[need]\nnodes = 2\nranks_per_node = 2\n'
 
 
+@pytest.mark.gate
 def test_the_ranks_of_two_nodes_are_inside_and_a_lost_container_is_opened_again(job, start, slurm, tmp_path):
     root = busybox_root(tmp_path / "root")
     folder = job("python train.py 9000 0.03", TOML, TELLING + COUNTING)

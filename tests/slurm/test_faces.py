@@ -111,6 +111,7 @@ def test_a_run_that_waits_says_why_and_a_cancelled_one_holds_nobody_up(job, star
     assert ".out" not in shown
 
 
+@pytest.mark.gate
 def test_every_bad_end_points_to_advice(job, start, cordee):
     run = start(job("python -c 'raise SystemExit(7)'", "[need]\nnodes = 1\n[restart]\nretries = 0"))
     run.wait_end()

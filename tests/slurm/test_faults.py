@@ -19,6 +19,8 @@ from cordee.runs.state import RunState
 from cordee.testing.runs.real_run import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 
+pytestmark = pytest.mark.usefixtures("real")
+
 SPARE = "[need]\nnodes = 2\nspare_nodes = 1"
 
 
@@ -130,6 +132,7 @@ def test_a_held_job_says_so_and_runs_when_it_is_released(job, start, slurm):
     assert run.wait_end().state == "finished"
 
 
+@pytest.mark.gate
 def test_a_refused_job_leaves_a_run_that_failed(job, start, tmp_path, training):
     folder = job(training.run, '[need]\nnodes = 1\n[slurm]\noptions = ["--licenses=none:1"]')
     with pytest.raises(SubmitError, match="Slurm refused the job") as caught:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cordee.faces.web.cluster_status import RunsSite
 from cordee.faces.web.fleet import fleet_document
 from cordee.faces.web.runs.summaries import summarise
 
 
+@pytest.mark.gate
 def test_the_fleet_has_this_run_what_else_there_is_and_why_a_node_is_drained(job, start, slurm, training):
     run = start(job(training.run, "[need]\nnodes = 1"))
     state = run.wait(lambda state: state.step is not None)

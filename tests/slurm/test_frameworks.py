@@ -138,6 +138,7 @@ def test_an_mpi_program_has_one_world_and_each_rank_its_own_lines(hello, start) 
         assert run.output(rank).decode() == f"mpi {rank} {WORLD} {sum(RANKS)} {rank}\n"
 
 
+@pytest.mark.gate
 def test_a_failing_mpi_rank_is_named_and_the_others_end_with_it(hello, start) -> None:
     run = start(hello("2"), restart__retries=0)
     state = run.wait_end(WAIT_S)

@@ -42,6 +42,7 @@ def folder(slurm, tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.gate
 def test_the_nodes_of_a_step_meet_in_one_recording_with_one_sampler_each(folder):
     (folder / "job.sh").write_text(SCRIPT)
     command = ["sbatch", "--parsable", "--wait", "--nodes=2", "--ntasks-per-node=2", "--output=out", "job.sh"]

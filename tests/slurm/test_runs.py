@@ -31,6 +31,7 @@ def end_in_segment(run, training, segment: int, seconds: float = 150) -> None:
     training.may_end()
 
 
+@pytest.mark.gate
 def test_a_run_ends_as_it_does_on_a_laptop(job, start):
     run = start(job("python train.py 10 0.05"), reported=True)
     state = run.wait_end()
@@ -41,6 +42,7 @@ def test_a_run_ends_as_it_does_on_a_laptop(job, start):
     assert job_record(run.job)["Comment"] == f"cordee:{run.folder.id}"
 
 
+@pytest.mark.gate
 def test_a_failing_run_is_a_failed_job(job, start):
     run = start(job("python -c 'raise SystemExit(7)'", "[need]\nnodes = 1\n[restart]\nretries = 0"))
     state = run.wait_end()
@@ -48,6 +50,7 @@ def test_a_failing_run_is_a_failed_job(job, start):
     assert job_record(run.job)["JobState"] == "FAILED"
 
 
+@pytest.mark.gate
 def test_three_segments_make_one_run(job, start, slurm, training):
     run = start(job(training.run, '[need]\nnodes = 2\ntime = "2h"\n[on.slurm.need]\npartition = "debug"'))
     run.wait(lambda state: state.step is not None and state.step > 20)
@@ -65,6 +68,7 @@ def test_three_segments_make_one_run(job, start, slurm, training):
     assert int(job_record(run.job)["Restarts"]) == 2
 
 
+@pytest.mark.gate
 def test_killed_parts_come_back_in_the_same_job(job, start, training):
     run = start(job(training.run))
     for attempt, part in enumerate(("supervisor", "agent", "rank 1"), 1):
@@ -113,6 +117,7 @@ def test_a_middle_node_is_replaced_by_the_spare(job, start, slurm, training):
     assert (state.state, state.segments, state.restarts) == ("finished", 1, 1), state.text
 
 
+@pytest.mark.gate
 def test_scancel_ends_the_run(job, start, slurm, training):
     run = start(job(training.run))
     run.wait(lambda state: state.step is not None and state.step > 10)

@@ -11,6 +11,7 @@ from cordee.faces.report import render
 from cordee.testing.nvml import FakeGpus
 
 
+@pytest.mark.gate
 def test_gpus_of_two_nodes_are_the_jobs_own_and_make_one_score(job, start, slurm, fake_nvml, tmp_path, monkeypatch):
     fake = FakeGpus(tmp_path / "fake", count=4, library=fake_nvml)
     for gpu in range(4):

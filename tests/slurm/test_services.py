@@ -34,6 +34,7 @@ def data(url: str, token: str) -> str:
         return answer.read().decode()
 
 
+@pytest.mark.gate
 def test_a_service_moves_into_an_allocation_and_back_with_its_data(services):
     code, _, said = services.call("deploy", str(services.blueprint), *CALM, "--json")
     assert code == 0, said

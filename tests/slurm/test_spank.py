@@ -7,7 +7,6 @@ import pty
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from cordee.systems.environments import spank_install
 from cordee.testing.images import busybox, busybox_root, squashfs_of
 from cordee.testing.oci import LayerEntry, OciLayout, folder, link
 from cordee.testing.open_python import OpenPython
+from cordee.testing.patience import wait_until
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
 
@@ -132,12 +132,11 @@ def holders() -> list[int]:
 
 
 def until(condition: Callable[[], object], problem: str, timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, problem
-        time.sleep(0.02)
+    wait_until(condition, timeout_s, said=lambda: problem)
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_tasks_on_two_nodes_run_in_the_environment_of_a_path_or_a_name(site):
     site.edf('workdir = "/opt"\n[env]\nGREETING = "from the EDF"\n', name="edf/box.toml")
     script = 'echo "$SLURMD_NODENAME $(cat /etc/os-release | head -1) $PWD $GREETING"'
@@ -301,6 +300,8 @@ def test_a_job_that_is_submitted_from_inside_another_begins_outside(site):
     assert "SLURM_CORDEE" not in (site.folder / "inner").read_text()
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_parts_of_a_heterogeneous_step_have_one_environment_and_their_own_commands(site):
     site.edf()
     where = ["sh", "-c", "grep -c busybox /etc/os-release"]
@@ -398,6 +399,7 @@ def test_a_plugin_that_is_there_already_is_no_other_one(site):
     assert spank_install.other_plugin(site.env) is None
 
 
+@pytest.mark.usefixtures("real")
 def test_another_plugin_with_the_option_keeps_it(cluster, site, line, tmp_path):
     other = tmp_path / "other.so"
     source = (
@@ -458,6 +460,7 @@ def test_a_startup_command_that_fails_ends_the_step_and_is_named(site):
     assert "ls /nowhere" in done.stderr
 
 
+@pytest.mark.usefixtures("real")
 def test_startup_may_take_longer_than_the_site_gives_a_container_and_is_ended_at_its_own_limit(site, images):
     site.edf("[startup]\ncommands = ['sleep 31']\ntimeout = '1min'\n")
     slow = site.start("srun", "--environment=./env.toml", "echo", "up")

@@ -87,6 +87,7 @@ def test_a_test_three_segments_and_the_end_need_nobody_and_the_next_request_is_h
 
 
 @pytest.mark.campaign
+@pytest.mark.gate
 def test_steps_prepare_train_and_evaluate_as_jobs_and_what_is_done_is_skipped(job, slurm):
     write = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])\n"
     steps = (

@@ -15,6 +15,8 @@ from cordee.faces.cli import main
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import wait_until
 
+pytestmark = pytest.mark.usefixtures("real")
+
 TREE = "".join(
     [
         "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\nSwitchName=leaf3 Nodes=n[5-6]\n",
@@ -34,6 +36,7 @@ def cluster() -> Iterator[DisposableSlurm]:
     shutil.rmtree(base)
 
 
+@pytest.mark.gate
 def test_a_job_of_somebody_else_is_placed_by_what_slurm_says_while_it_runs_and_after(
     cluster, monkeypatch, capsys, tmp_path
 ):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from cordee.runs.journal import read_journal
 from cordee.systems.trials.sampler import OptunaStudy
 from cordee.systems.trials.shown import Farm
 from cordee.systems.trials.sweeps import Sweep
+from cordee.testing.patience import wait_until
 from cordee.testing.runs.real_run import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 
@@ -41,14 +41,6 @@ def ends_of(root: Path) -> list[list[object]]:
         if event["event"] == "tasks_ended"
         for row in event["ended"]
     ]
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
-    """Wait for something that is not in the run's own journal."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def killed_twice(run: SlurmRun) -> None:
@@ -74,6 +66,7 @@ def short(slurm: DisposableSlurm) -> Iterator[str]:
     slurm.command("scontrol", "update", "PartitionName=debug", "MaxTime=30")
 
 
+@pytest.mark.gate
 def test_ranks_of_a_trial_meet_over_two_nodes_and_each_trial_ends_once_when_an_agent_is_killed(job, start):
     sweep = '[sweep]\nnumber_ = "0..5"\ngoal = "min loss"\nnodes = 2\nranks = 2\n'
     run = start(job("python train.py {number_}", f"[need]\nnodes = 4\n{sweep}", MEETING))

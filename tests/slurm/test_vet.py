@@ -67,6 +67,7 @@ def test_four_healthy_nodes_go_on(script):
     assert left(script) == []
 
 
+@pytest.mark.gate
 def test_a_bad_node_is_left_out_by_the_next_srun(script):
     body = """
 srun cordee vet protocol.yaml --json > said.json

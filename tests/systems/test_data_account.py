@@ -139,6 +139,7 @@ def test_an_attempt_that_ended_before_its_first_batch_changes_nothing():
 
 
 @pytest.mark.parametrize("size", [None, 100])
+@pytest.mark.usefixtures("real")
 def test_every_set_has_an_account_of_its_own(size):
     told = Told().attempt(1).read(1, 0, 50, name="a", size=size).read(1, 7, 9, name="b", size=size, dropped=3)
     first, second = told.accounts

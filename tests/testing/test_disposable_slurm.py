@@ -119,6 +119,7 @@ def test_where_none_is_up_env_and_down_say_so(folder):
         assert "no disposable Slurm lies here" in (done.stdout if "--json" in words else done.stderr)
 
 
+@pytest.mark.usefixtures("real")
 def test_two_are_up_at_once_and_know_nothing_of_each_other(folder):
     with DisposableSlurm(folder, nodes=1) as one, DisposableSlurm(folder.with_name("other"), nodes=2) as other:
         assert one.command("sbatch", "--output=/dev/null", "--hold", "--wrap", "true")
@@ -175,6 +176,7 @@ def as_ordinary_user(use: Callable[[], None]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.usefixtures("real")
 def test_a_controller_that_cannot_start_shows_its_log_and_leaves_nothing(folder):
     with pytest.raises(DisposableSlurmError) as caught:
         DisposableSlurm(folder, nodes=1, settings={"SelectType": "select/none_such"}).up()
@@ -183,6 +185,7 @@ def test_a_controller_that_cannot_start_shows_its_log_and_leaves_nothing(folder)
     assert not folder.exists()
 
 
+@pytest.mark.usefixtures("real")
 def test_what_is_not_ready_in_time_shows_its_logs(folder):
     honest = {"SlurmdParameters": "numa_node_as_socket"}  # slurmd tells what this machine has, which is less
     with pytest.raises(DisposableSlurmError, match="not all nodes became idle in time") as caught:
@@ -205,6 +208,7 @@ def test_what_a_killed_up_has_left_is_cleaned_by_down(folder):
     assert not folder.exists()
 
 
+@pytest.mark.gate
 def test_one_that_a_process_has_put_up_for_itself_goes_with_it_even_when_that_is_killed(folder):
     program = "import sys, time; from pathlib import Path; from cordee.testing.slurm import DisposableSlurm\n"
     program += "with DisposableSlurm(Path(sys.argv[1]), nodes=1): print('up', flush=True); time.sleep(1000)"
@@ -215,6 +219,7 @@ def test_one_that_a_process_has_put_up_for_itself_goes_with_it_even_when_that_is
     assert wait_until(lambda: processes_of(folder) == {}, 10)
 
 
+@pytest.mark.usefixtures("real")
 def test_a_dead_one_is_replaced(folder):
     first = DisposableSlurm(folder, nodes=1)
     first.up()
@@ -365,6 +370,7 @@ class TestFaults:
                 method("n9")
 
 
+@pytest.mark.usefixtures("real")
 def test_with_accounting_sacct_knows_a_job_and_sacctmgr_the_account(folder):
     with DisposableSlurm(folder, nodes=1, gpus=1, accounting=True) as cluster:
         cluster.command("srun", "-A", "research", "--comment=cordee:x", "--gpus-per-node=1", "true")
@@ -375,6 +381,7 @@ def test_with_accounting_sacct_knows_a_job_and_sacctmgr_the_account(folder):
         assert "research" in cluster.command("sacctmgr", "-n", "-P", "show", "assoc", "format=account")
 
 
+@pytest.mark.usefixtures("real")
 def test_further_files_lie_beside_slurm_conf(folder):
     switches = {
         "topology.conf": "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n2\nSwitchName=top Switches=leaf[1-2]\n"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from cordee import wire
 from cordee.core.errors import WireError
+from cordee.testing.patience import PatientWait
 from cordee.wire import client, server
 from cordee.wire import connection as connecting_end
 
@@ -78,9 +79,9 @@ class Peer:
 
 
 async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
+    patience = PatientWait(seconds)
     while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "what the test waits for did not happen"
+        assert not patience.over(), "what the test waits for did not happen"
         await asyncio.sleep(0.005)
 
 

@@ -331,7 +331,7 @@ def test_a_batch_host_that_is_or_was_lost_is_seen(scontrol, job, node, lost):
 
 
 def test_one_of_many_agents_brings_the_run_back_and_the_others_leave_it_to_it(folder, monkeypatch):
-    monkeypatch.setattr(rescue, "_EACH_LATER_S", 0.1)
+    monkeypatch.setattr(rescue, "_EACH_LATER_S", 1.0)
     monkeypatch.setattr(rescue, "_NOTICE_S", 0.3)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-19]")
     brought: list[str] = []
@@ -349,7 +349,7 @@ def test_one_of_many_agents_brings_the_run_back_and_the_others_leave_it_to_it(fo
         agents = [
             asyncio.ensure_future(SlurmRescue(folder, PLAN, Slow("7", 0, f"n{i}")).orphaned()) for i in range(4, 20)
         ]
-        await asyncio.wait(agents, timeout=3.0)
+        await asyncio.wait(agents, timeout=7.0)
         for agent in agents:
             agent.cancel()
 

@@ -152,6 +152,7 @@ def test_a_supervisor_whose_heart_stands_still_makes_room_for_the_next(site):
     assert len(starts.read_text()) == 2
 
 
+@pytest.mark.usefixtures("real")
 def test_a_silent_supervisor_is_not_killed_while_the_disk_does_not_answer(site, tmp_path):
     (tmp_path / "bin" / "sync").write_text("#!/bin/bash\nsleep 4\n")
     (tmp_path / "bin" / "sync").chmod(0o755)

@@ -15,7 +15,10 @@ from cordee.testing.submitting import SchedulerContract, SubmitterContract, wait
 
 from .sites import FakeSlurmSite, LocalSite, RealSlurmSite
 
+pytestmark = pytest.mark.usefixtures("real")
 
+
+@pytest.mark.gate
 class TestLocal(SubmitterContract):
     @pytest.fixture
     def site(self, tmp_path: Path) -> Iterator[LocalSite]:

@@ -46,6 +46,7 @@ print(json.dumps(rows))
 """
 
 
+@pytest.mark.gate
 def test_wandb_offline_keeps_what_it_would_and_its_numbers_are_recorded(rank: Rank) -> None:
     done = rank(WANDB)
     assert done.code == 0, done.err

@@ -95,6 +95,7 @@ def sample(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.usefixtures("real")
 def test_gpus_are_sampled_by_a_child_and_told_whose_they_are(sample, fake_nvml, tmp_path):
     fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml)
     for gpu in range(2):

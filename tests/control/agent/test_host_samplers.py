@@ -265,6 +265,7 @@ def test_the_busiest_of_many_threads_is_found_and_few_are_read():
         process.communicate()
 
 
+@pytest.mark.usefixtures("real")
 def test_a_process_that_shares_its_core_stands_in_the_queue_and_one_that_sleeps_does_not():
     core = {min(os.sched_getaffinity(0))}
     spin = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {core})\nwhile True: pass"]

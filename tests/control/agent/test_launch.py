@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from cordee.machine.processes import tree as processes
 from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.machine.tasks.task import TaskExit, TaskRunner
 from cordee.runs.plan import Checkpoints, RunPlan, RunRequest, RunSampling, RunStep, RunTasks, RunTimeouts
+from cordee.testing.patience import PatientWait
 
 WAIT_S = 30.0
 SIZE = 4
@@ -91,9 +91,9 @@ class Party:
         return b"".join(host.output.get((rank, stream), b"") for host in self.hosts)
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + WAIT_S
+        patience = PatientWait(WAIT_S)
         while not condition():
-            assert time.monotonic() < deadline, (self.ended, {key: self.output(*key) for key in [(SRUN, 0), (SRUN, 1)]})
+            assert not patience.over(), (self.ended, {key: self.output(*key) for key in [(SRUN, 0), (SRUN, 1)]})
             await asyncio.sleep(0.01)
 
     async def all_ended(self) -> None:
@@ -145,6 +145,7 @@ def live(tmp_path: Path) -> Iterator[Live]:
     assert processes.with_marker(f"{tmp_path.name}/") == []
 
 
+@pytest.mark.usefixtures("real")
 def test_output_codes_and_signals_are_each_ranks_own(live: Live, kind: str) -> None:
     script = """
 import os, sys
@@ -176,6 +177,7 @@ def test_a_command_that_is_not_there_did_not_start(live: Live, kind: str) -> Non
     assert "cannot start 'no-such-command'" in party.ended[0].text
 
 
+@pytest.mark.usefixtures("real")
 def test_ranks_that_ignore_sigterm_and_start_daemons_leave_nothing(live: Live, kind: str, tmp_path: Path) -> None:
     nap = str(600 + os.getpid() / 1e7)
     script = f"""
@@ -332,6 +334,7 @@ def test_an_abandoned_attempt_ends_without_a_word(live: Live, kind: str) -> None
     live(kind, "import time; print('ready'); time.sleep(600)", during)
 
 
+@pytest.mark.usefixtures("real")
 def test_ranks_end_when_their_agent_is_gone(live: Live, tmp_path: Path) -> None:
     """An agent that is killed closes its ends of the FIFOs, and that is all that a rank's launcher needs to see."""
 

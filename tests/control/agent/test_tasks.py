@@ -14,6 +14,7 @@ import pytest
 from cordee.machine.processes import tree as processes
 from cordee.machine.tasks.commands import find_command
 from cordee.machine.tasks.task import STDERR, STDOUT, Task, TaskExit, TaskRunner
+from cordee.testing.patience import PatientWait, wait_until
 
 ENV = {"PATH": os.environ["PATH"]}
 
@@ -62,6 +63,7 @@ def shell(name: str, script: str, **more) -> Task:
     return Task(name, ("bash", "-c", script), more.pop("env", ENV), more.pop("cwd", "/"), **more)
 
 
+@pytest.mark.usefixtures("real")
 def test_output_is_kept_byte_for_byte_and_codes_and_signals_are_told_apart():
     seen = run(
         shell("bytes", "printf '\\x00\\xff\\xfe'; printf err >&2; exit 3"),
@@ -93,6 +95,10 @@ def test_stopping_a_group_ends_what_ignores_sigterm_and_no_other():
     assert seen.exits["c"].code == 0
 
 
+# Seconds that nobody else on the machine sleeps for.
+FIRST, SECOND = (f"{seconds}.{os.getpid()}" for seconds in (613, 614))
+
+
 @pytest.fixture(params=["as here", "everywhere"])
 def looking(request, monkeypatch):
     """How what tasks left is looked for: as this kernel allows, or everywhere, as where it lists no children."""
@@ -101,18 +107,13 @@ def looking(request, monkeypatch):
 
 
 def test_daemons_that_a_task_left_are_killed_even_when_they_hide(looking):
-    script = "setsid sleep 613 & (exec env -i setsid sleep 614) & sleep 0.2; exit 0"
+    script = f"setsid sleep {FIRST} & (exec env -i setsid sleep {SECOND}) & sleep 0.2; exit 0"
 
     async def adopt(runner: TaskRunner, seen: Seen) -> None:
         processes.become_subreaper()
 
     run(shell("leaves", script), during=adopt)
-    deadline = time.monotonic() + 60
-    left = True
-    while left and time.monotonic() < deadline:
-        commands = list(command_lines())
-        left = any(b"sleep\x00613" in command or b"sleep\x00614" in command for command in commands)
-    assert not left
+    wait_until(lambda: not any(map(sleeps, (FIRST, SECOND))))
 
 
 DAEMON = """import os, sys, time
@@ -131,26 +132,22 @@ def test_what_a_rank_left_is_killed_while_other_ranks_run_and_theirs_is_not(look
     living: list[list[bool]] = []
 
     def left() -> list[bool]:
-        commands = list(command_lines())
-        return [any(b"sleep\x00" + name in command for command in commands) for name in (b"6151", b"6161")]
+        return [sleeps(FIRST), sleeps(SECOND)]
 
     async def wait(runner: TaskRunner, seen: Seen) -> None:
         processes.become_subreaper()
-        deadline = time.monotonic() + 60
-        while "rank-1" not in seen.exits or not (left()[1] or time.monotonic() > deadline):
+        patience = PatientWait()
+        while "rank-1" not in seen.exits or not (left()[1] or patience.over()):
             await asyncio.sleep(0.01)
-        while left()[0] and time.monotonic() < deadline:
+        while left()[0] and not patience.over():
             await asyncio.sleep(0.02)
         living.append(left())
         runner.stop("rank-2", 0.0)
 
-    stays = shell("rank-2", f"python -c '{DAEMON}' 6161; sleep 600", group="rank-2")
-    run(Task("rank-1", ("python", "-c", DAEMON, "6151"), ENV, "/"), stays, during=wait)
-    deadline = time.monotonic() + 30
-    while any(left()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    stays = shell("rank-2", f"python -c '{DAEMON}' {SECOND}; sleep 600", group="rank-2")
+    run(Task("rank-1", ("python", "-c", DAEMON, FIRST), ENV, "/"), stays, during=wait)
     assert living == [[False, True]]
-    assert left() == [False, False]
+    wait_until(lambda: not any(left()))
 
 
 def test_the_end_of_a_rank_looks_at_all_processes_only_where_the_kernel_lists_no_children(monkeypatch):
@@ -191,10 +188,13 @@ def test_the_end_of_a_rank_looks_at_all_processes_only_where_the_kernel_lists_no
     assert len(read) < there + 8
 
 
-def command_lines():
+def sleeps(seconds: str) -> bool:
+    """Return whether a process of the machine sleeps for so long."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            yield path.read_bytes()
+            if f"sleep\0{seconds}".encode() in path.read_bytes():
+                return True
+    return False
 
 
 def test_the_end_of_a_task_leaves_those_alone_whose_name_begins_alike():

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 
+import pytest
+
 from cordee.faces.cli.cancel import cancel
 from cordee.faces.report.run_document import run_document
 from cordee.runs.journal import client_journal
 from cordee.testing.runs.real_run import LocalRun
+
+pytestmark = pytest.mark.usefixtures("real")
 
 SHARED = '[checkpoint]\npath = "checkpoints"'
 LONG = "python train.py 100000 0.02"
@@ -144,6 +148,7 @@ def test_a_checkpoint_to_begin_from_that_is_gone_ends_the_run(job, start, tmp_pa
     assert "step-7 cannot be read" in state.text
 
 
+@pytest.mark.gate
 def test_a_script_that_finds_its_checkpoint_by_itself_is_restarted_and_goes_on(job, start):
     run = start(job(OWN_SEARCH, SHARED + '\nresume = "self"', run="python train.py 8"))
     state = run.wait_end()
@@ -201,6 +206,7 @@ def test_a_resumed_run_goes_on_from_its_own_whatever_others_saved_meanwhile(job,
     assert state.began_from == {"path": path, "run": run.folder.id, "other": False}
 
 
+@pytest.mark.gate
 def test_a_flipped_bit_is_a_finding_of_the_run_and_the_checkpoint_before_is_restored(job, start):
     run = start(job(SAVER + FLIPPED, run="python train.py"))
     state = run.wait_end()

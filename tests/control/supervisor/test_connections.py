@@ -9,6 +9,8 @@ import pytest
 
 from cordee.testing.runs.proxied import ProxiedRun, proxied
 
+pytestmark = pytest.mark.usefixtures("real")
+
 ORDERS = ("setup", "checks", "port", "ranks")
 NEWS = ("setup_done", "checks_output", "checks_done", "port", "ranks_started", "ranks_ended")
 ONCE = """
@@ -57,6 +59,7 @@ def outcomes(run: ProxiedRun) -> list[str]:
     return [event["outcome"] for event in run.run.events("attempt_ended")]
 
 
+@pytest.mark.gate
 def test_a_connection_that_breaks_at_every_order_and_news_loses_none_and_doubles_none(job, tmp_path):
     folder = job(ONCE, toml='setup = ["echo once >> $CORDEE_RUN_DIR/prepared"]\n', run="python train.py")
     (folder / "cordee.toml").write_text((folder / "cordee.toml").read_text().replace("$CORDEE_RUN_DIR", str(tmp_path)))

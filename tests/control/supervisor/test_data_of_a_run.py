@@ -19,6 +19,8 @@ from cordee.systems.data.account import account_of
 from cordee.systems.data.last_use import last_use
 from cordee.systems.data.node.read.tokens.index import write_token_index
 
+pytestmark = pytest.mark.usefixtures("real")
+
 LENGTH, SAMPLES, BATCH = 8, 250, 12
 # Ranks meet after every step, as those of a real training do, and write down which samples they were given in which step.
 # Rank 0 ends the training once there is a file `enough`.
@@ -107,6 +109,7 @@ def go_on(run, nodes: int, ranks_per_node: int) -> None:
     run.start()
 
 
+@pytest.mark.gate
 def test_every_sample_is_trained_on_once_whatever_is_killed_and_with_however_many_ranks_it_goes_on(reading, start):
     chance = random.Random(8)
     run = start(reading, need__nodes=2, need__ranks_per_node=1)

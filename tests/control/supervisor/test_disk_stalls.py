@@ -13,6 +13,8 @@ import pytest
 from cordee.testing.hosts.preloading import build_faults, faulty
 from cordee.testing.runs.real_run import LocalRun
 
+pytestmark = pytest.mark.usefixtures("real")
+
 WAITS = """
 import os, sys, time, cordee
 for step in range(100_000):
@@ -81,6 +83,7 @@ def test_a_supervisor_that_the_disk_does_not_let_begin_has_not_crashed(job, tmp_
     assert (run.folder.control / "keeper.log").read_text().count("waiting for it") == 1
 
 
+@pytest.mark.gate
 def test_a_run_on_a_disk_that_takes_nothing_can_be_cancelled(job, tmp_path, faults):
     with made(job, tmp_path / "runs", tmp_path / "gate") as run:
         run.wait_training()

@@ -21,6 +21,8 @@ from cordee.testing.runs.container_runs import edf_with_python, holders, mounts_
 from cordee.testing.runs.programs import COUNTING
 from cordee.testing.runs.real_run import LocalRun
 
+pytestmark = pytest.mark.usefixtures("real")
+
 TELLING = """
 import os, pathlib
 name = pathlib.Path("/etc/os-release").read_text().split()[0]
@@ -52,6 +54,7 @@ def told(run: LocalRun) -> list[str]:
     return [line for line in run.output(0).decode().splitlines() if line.startswith("TOLD")]
 
 
+@pytest.mark.gate
 def test_ranks_setup_lines_checks_and_shells_are_inside_with_one_container_per_node(
     inside, start, tmp_path, monkeypatch
 ):
@@ -139,6 +142,7 @@ def test_a_command_that_the_image_does_not_have_is_told_once_in_the_engines_word
     assert state.text == "rank 0 on local-0 did not start: there is no command not-in-the-image inside"
 
 
+@pytest.mark.gate
 def test_with_podman_it_is_the_same(inside, start, tmp_path, monkeypatch):
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters/local.toml").write_text('[environment]\nengine = "podman"\n')

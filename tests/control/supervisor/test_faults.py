@@ -20,6 +20,8 @@ from cordee.machine.processes.tree import all_processes, read_process
 from cordee.testing.hosts.preloading import build_faults, faulty
 from cordee.testing.runs.real_run import LocalRun
 
+pytestmark = pytest.mark.usefixtures("real")
+
 TWO = "[need]\nnodes = 2\n"
 LONG = "python train.py 150 0.02"
 
@@ -40,6 +42,7 @@ def living(pids: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("part", ["rank 1", "agent local-1", "supervisor", "keeper"])
+@pytest.mark.gate
 def test_killing_a_part_does_not_end_the_run(job, start, part):
     run = start(job(toml=TWO, run=LONG))
     run.wait(lambda state: state.checkpoint is not None)
@@ -89,6 +92,7 @@ def test_a_hung_agent_is_replaced(job, start, gate):
     assert state.state == "finished"
 
 
+@pytest.mark.gate
 def test_a_spare_takes_the_place_of_a_bad_node(job, start):
     folder = job(toml='setup = ["test $CORDEE_SETUP_NODE != local-0"]\n[need]\nnodes = 1\nspare_nodes = 1\n')
     run = start(folder)
@@ -194,6 +198,7 @@ def test_code_that_changed_after_submission_is_a_finding(job, tmp_path):
     assert b"edited" in run.output(0)
 
 
+@pytest.mark.gate
 def test_snapshot_code_runs_what_was_submitted(job, tmp_path):
     folder = job(toml='code = "snapshot"')
     run = LocalRun(folder, tmp_path / "runs")
@@ -237,6 +242,7 @@ def test_a_file_system_that_does_not_say_who_owns_the_run_takes_it_from_nobody(j
     assert [log.read_text().count("cannot see who owns") for log in logs] == [1, 1]
 
 
+@pytest.mark.gate
 def test_all_killed_at_once_can_be_resumed(job, start):
     run = start(job(toml=TWO, run=LONG))
     run.wait(lambda state: state.checkpoint is not None)

@@ -10,7 +10,10 @@ import pytest
 import cordee
 from cordee.testing.nvml import FakeGpus
 
+pytestmark = pytest.mark.usefixtures("real")
 
+
+@pytest.mark.gate
 def test_a_run_has_the_samples_of_its_gpus_and_of_its_cores(job, start, fake_nvml, tmp_path, monkeypatch):
     fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml)
     for gpu in range(2):

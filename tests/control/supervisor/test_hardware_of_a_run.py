@@ -11,6 +11,9 @@ from cordee.core.findings import Finding
 from cordee.testing.hosts.host_tree import HostTree
 from cordee.testing.hosts.kernel_log import append_kmsg, write_kmsg, xid_line
 from cordee.testing.nvml import FakeGpus
+from cordee.testing.patience import PatientWait
+
+pytestmark = pytest.mark.usefixtures("real")
 
 WAITS = "import os, time\nwhile not os.path.exists('over'): time.sleep(0.05)\n"
 _LONGEST_S = 60.0
@@ -32,9 +35,9 @@ def hardware(run):
 
 def until(run, *kinds, again=lambda: None):
     """Wait until all of these kinds are findings of the run, and return what there is."""
-    late = time.monotonic() + _LONGEST_S
+    patience = PatientWait(_LONGEST_S)
     while not set(kinds) <= set(hardware(run)):
-        assert time.monotonic() < late, hardware(run)
+        assert not patience.over(), hardware(run)
         again()
         time.sleep(0.2)
     return hardware(run)

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from cordee.control.keeper import Kept
 from cordee.core.errors import CordeeError
 from cordee.machine.processes.tree import all_processes
+from cordee.testing.patience import wait_until
 
 LIVES = "import sys, time; open(sys.argv[1], 'w').close(); time.sleep(600)"
 # Is killed while it writes who it has started.
@@ -23,13 +23,6 @@ from cordee.control import keeper
 keeper.write_atomically = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 keeper.Kept("supervisor", sys.argv[1:], Path("record.json"), Path("log")).start(dict(os.environ))
 """
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 30.0
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
 
 
 def running(mark) -> list[int]:

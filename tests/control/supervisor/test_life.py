@@ -7,12 +7,17 @@ import json
 import os
 import time
 
+import pytest
+
 from cordee.runs.news import NewsReader
 from cordee.testing.runs.real_run import LocalRun
+
+pytestmark = pytest.mark.usefixtures("real")
 
 TWO = "[need]\nnodes = 2"
 
 
+@pytest.mark.gate
 def test_two_nodes_run_and_finish_and_leave_nothing(job, start):
     run = start(job(toml=TWO), reported=True)
     state = run.wait_end()
@@ -58,6 +63,7 @@ def test_of_128_ranks_on_a_node_each_ends_in_its_own_time(job, start, tmp_path):
     assert run.output() == b"done\n" * 128
 
 
+@pytest.mark.gate
 def test_a_failing_rank_ends_the_run_with_its_code_and_message(job, start):
     script = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('no data here')\ntime.sleep(60)"
     run = start(job(script, TWO, run="python train.py"), restart__retries=0)
@@ -110,6 +116,7 @@ def test_a_command_that_vanishes_before_it_starts_says_so(job, start, tmp_path):
     assert "cannot start './tool'" in state.text
 
 
+@pytest.mark.gate
 def test_set_up_lines_reach_the_ranks(job, start):
     script = "import os; print(os.environ['FROM_SETUP'], os.environ['MULTI'])"
     lines = 'setup = ["export FROM_SETUP=yes", "MULTI=$(printf \'a b\')\\nexport MULTI"]'
@@ -147,6 +154,7 @@ def test_ten_megabytes_in_one_line_and_binary_output_are_kept(job, start):
     assert b"\xff\xfe bad \x00 utf-8\n" in output
 
 
+@pytest.mark.gate
 def test_ranks_that_ignore_sigterm_and_fork_daemons_leave_nothing(job, start):
     script = """
 import os, signal, subprocess, sys, time
@@ -177,6 +185,7 @@ def test_a_kill_is_told_as_one_whatever_the_rank_printed_before(job, start):
     assert state.text.endswith("rank 0 on local-0 was ended by SIGKILL")
 
 
+@pytest.mark.gate
 def test_cancel_lets_ranks_stop_at_one_agreed_step(job, start):
     run = start(job(toml=TWO, run="python train.py 100000 0.01"))
     run.wait(lambda state: (state.step or 0) > 5)
@@ -191,6 +200,7 @@ def test_cancel_lets_ranks_stop_at_one_agreed_step(job, start):
     assert state.checkpoint == f"step-{agreed + 1:06d}"
 
 
+@pytest.mark.gate
 def test_a_time_limit_stops_in_time_and_resume_goes_on(job, start):
     run = start(job(run="python train.py 100000 0.01"), need__time="4s", checkpoint__grace="2s")
     state = run.wait_end()
@@ -198,6 +208,7 @@ def test_a_time_limit_stops_in_time_and_resume_goes_on(job, start):
     assert state.checkpoint is not None
 
 
+@pytest.mark.gate
 def test_resume_goes_on_from_the_newest_checkpoint_in_a_new_segment(job, start):
     folder = job(run="python train.py 60 0.1")
     run = start(folder)

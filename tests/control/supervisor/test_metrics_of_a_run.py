@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 import cordee
 from cordee.telemetry.store.logged import LoggedFacts, logged_facts, logged_findings
 from cordee.wire import pick_port
+
+pytestmark = pytest.mark.usefixtures("real")
 
 LIBRARY = """
 class Run:
@@ -97,6 +101,7 @@ OTEL_RESOURCE_ATTRIBUTES = "team=me"
     assert {name: len(found) for name, found in cordee.open_run(run.folder.root).events().items()} == before
 
 
+@pytest.mark.gate
 def test_what_ranks_log_in_their_last_moment_is_stored_to_the_last_value(job, start):
     script = "import cordee\nfor step in range(18_000):\n    cordee.log(step, x=step)\n"
     run = start(job(script, "[need]\nranks_per_node = 2", run="python train.py"))

@@ -7,8 +7,12 @@ import shutil
 import tempfile
 import time
 
+import pytest
+
 from cordee.machine.node_folder import NodeFolder, folders_of, memory_places
 from cordee.testing.hosts.preloading import build_faults, faulty
+
+pytestmark = pytest.mark.usefixtures("real")
 
 TMP = tempfile.gettempdir()
 
@@ -23,6 +27,7 @@ def preload(monkeypatch, **faults):
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.gate
 def test_where_memory_is_full_channels_are_made_on_a_disk_and_that_is_said(job, start, tmp_path, monkeypatch):
     preload(monkeypatch, into=tmp_path, no_room_in=["/dev/shm"])
     run = start(job(toml="[need]\nranks_per_node = 2"))

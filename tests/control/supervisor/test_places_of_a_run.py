@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cordee.telemetry.store.placement import placement, placement_findings
 from cordee.telemetry.store.reader import open_run
+
+pytestmark = pytest.mark.usefixtures("real")
 
 # The first attempt ends before a place is told; in the second one rank leaves it to the command, the others tell another.
 SCRIPT = """

@@ -10,6 +10,8 @@ import pytest
 from cordee.testing.runs.proxied import proxied
 from cordee.testing.simulation import Case, RunScript, VirtualFault, simulate
 
+pytestmark = pytest.mark.usefixtures("real")
+
 # What grows with time, or is made by the document side.
 _OTHER = ("progress", "checkpoint_seen", "finding", "sealed", "data_read")
 _TOLD = ("node", "rank", "attempt", "outcome", "code", "signal", "reason", "verdict", "state", "exit_code")

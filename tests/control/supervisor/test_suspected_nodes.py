@@ -9,6 +9,8 @@ import pytest
 
 from cordee.testing.runs.real_run import LocalRun
 
+pytestmark = pytest.mark.usefixtures("real")
+
 LONG = "python train.py 300 0.03"
 # Suspects the first node as soon as there is a checkpoint; once a rank is killed, all are started again.
 SUSPECTING = """

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("real")
+
 NEED = "[need]\nnodes = {nodes}\nspare_nodes = {spares}\n\n[vet]\nprotocol = 'protocol.yaml'\n"
 ON_NODE_1 = '[sh, -c, "test $CORDEE_NODE != local-1 || {}"]'
 MEASURED = """[sh, -c, 'case $CORDEE_NODE in local-2) v=50;; *) v=100;; esac; echo "{\\"status\\": \\"pass\\", \\"value\\": $v}"']"""
@@ -24,6 +26,7 @@ def of_node(state, name: str):
     return node
 
 
+@pytest.mark.gate
 def test_a_node_that_fails_is_left_out_and_a_spare_takes_its_place(job, start, tmp_path):
     folder = protocol(
         job(toml=NEED.format(nodes=2, spares=1)), ON_NODE_1.format("exit 1"), top=f"history: {tmp_path / 'history'}\n"

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("real")
+
 WORLD = """
 import json, os, sys
 from pathlib import Path
@@ -25,6 +29,7 @@ jax.distributed.shutdown()
 BY_HAND = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TF_CONFIG")
 
 
+@pytest.mark.gate
 def test_one_rank_runs_as_if_started_by_hand_with_all_of_env_and_what_setup_lines_leave(job, start):
     toml = (
         'setup = ["export PYTHONPATH=/of/setup:$PYTHONPATH"]\n[env]\n'

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("real")
+
 NO_RETRIES = "[restart]\nretries = 0"
 
 
+@pytest.mark.gate
 def test_a_script_that_raised_is_named_and_the_code_is_1(cordee):
     cordee.job(script="raise ValueError('bad shape')", toml=NO_RETRIES)
     cordee("run")

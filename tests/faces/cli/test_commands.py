@@ -42,6 +42,8 @@ def test_an_unknown_option_is_a_usage_error_in_json_too(cordee):
     assert set(json.loads(done.stdout)["error"]) == ERROR_KEYS
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_run_from_first_to_last_command(cordee):
     cordee.job(toml="[need]\nnodes = 2\n[vet]\nmax_load = 1000.0")
     checked = cordee.json("check")
@@ -67,12 +69,15 @@ def test_a_run_from_first_to_last_command(cordee):
     assert "has finished" in refused.stderr
 
 
+@pytest.mark.usefixtures("real")
 def test_a_failed_run_exits_1_and_keeps_the_ranks_code(cordee):
     cordee.job(script="import sys; sys.exit(9)", toml="[restart]\nretries = 0")
     run = cordee.json("run", code=1)
     assert (run["state"], run["exit_code"]) == ("failed", 9)
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_run_that_vetting_stops_exits_4(cordee):
     cordee.job(toml='[vet]\ncommands = ["no-such-command-here"]')
     run = cordee.json("run", code=4)
@@ -82,6 +87,7 @@ def test_a_run_that_vetting_stops_exits_4(cordee):
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.usefixtures("real")
 def test_a_wrong_document_exits_2_with_line_and_nearest_name(cordee, command):
     cordee.job(toml="[need]\nnode = 2")
     done = cordee(command, "--json")
@@ -94,6 +100,7 @@ def test_a_wrong_document_exits_2_with_line_and_nearest_name(cordee, command):
     assert not cordee.runs.exists()
 
 
+@pytest.mark.usefixtures("real")
 def test_a_missing_document_says_what_to_do(cordee):
     done = cordee("run")
     assert done.returncode == 2
@@ -180,6 +187,7 @@ def test_a_read_only_place_is_named(cordee):
         subprocess.run(["umount", "-l", str(small)], check=True)
 
 
+@pytest.mark.usefixtures("real")
 def test_a_profile_is_drafted_where_slurm_answers_and_not_elsewhere(cordee, tmp_path):
     env = {**os.environ, **FakeSlurm(tmp_path).environ}
     drafted = cordee("cluster", "discover", env=env)

@@ -9,11 +9,14 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from cordee.runs.folder import RunFolder
 from cordee.systems.data.node.shards.index import Shard, write_index
 
 from .conftest import Cordee
+
+pytestmark = pytest.mark.usefixtures("real")
 
 SAMPLES, BYTES = 64, 512
 SCRIPT = """
@@ -54,6 +57,7 @@ def _packed(folder: Path) -> None:
     write_index(folder / "dataset.index", name="corpus", fields=["bin"], classes=[], shards=shards, columns=columns)
 
 
+@pytest.mark.gate
 def test_a_run_reads_its_data_set_and_reports_what_that_cost(cordee: Cordee, tmp_path: Path) -> None:
     cordee.job(script=SCRIPT, toml='[data.my-set]\nfrom = "corpus"\n[need]\nranks_per_node = 2')
     _packed(tmp_path / "corpus")

@@ -8,6 +8,8 @@ import tomllib
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("real")
+
 
 @pytest.fixture
 def venv(tmp_path):
@@ -15,6 +17,7 @@ def venv(tmp_path):
     return tmp_path / ".venv"
 
 
+@pytest.mark.gate
 def test_a_person_reads_what_became_of_it_and_pastes_the_rest(cordee, venv):
     done = cordee("env", "pack", ".venv", "--no-verify", "--with-python")
     assert done.returncode == 0, done.stderr

@@ -45,6 +45,7 @@ def cordee(tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["namespace", "podman"])
+@pytest.mark.usefixtures("real")
 def test_the_exit_code_is_the_commands_own(cordee, edf, engine):
     done = cordee(edf(), "--engine", engine, "--", "sh", "-c", "echo $0; exit 7", "name")
     assert (done.returncode, done.stdout, done.stderr) == (7, "name\n", "")

@@ -30,6 +30,8 @@ assert {os.environ[name] for name in ("WANDB_API_KEY", "DATABASE", "MORE", "OTHE
 """
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_secrets_work_and_are_shown_nowhere(cordee: Callable[..., Any]) -> None:
     job = cordee.job(script=SCRIPT, toml=TOML) / "cordee.toml"
     job.write_text(job.read_text().replace("train.py", f"train.py --token {SECRET}"))

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 COMMAND = [sys.executable, "-m", "cordee.faces.cli"]
 
 
@@ -72,6 +74,8 @@ def test_ctrl_c_asks_and_cancelling_stops_at_a_step(cordee):
     assert b"cancelled by Ctrl-C" in terminal.seen
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_terminal_that_goes_away_and_a_killed_client_do_not_end_the_run(cordee):
     cordee.job(steps=150, pause=0.02)
     terminal = Terminal(cordee.folder, "run")

@@ -81,6 +81,7 @@ def test_results_are_kept_where_history_says(cordee, quiet):
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_what_is_required_is_prepared_once_and_then_used(cordee, quiet, tmp_path, monkeypatch):
     package = tmp_path / "tiny"
     package.mkdir()

@@ -133,6 +133,7 @@ def cell_view(rank: int, second: int) -> dict[str, str]:
     return {"rows": f"{rank}-{rank + 4}", "start": str(start), "stop": str(start + 8)}
 
 
+@pytest.mark.usefixtures("real")
 def test_cells_of_ten_thousand_gpus_have_the_colours_of_their_values(world: SimpleNamespace, tab: WatchedPage) -> None:
     run = cordee.open_run(world.big.root)
     for rank, second in ((0, 30), (BIG.story.slow_node * 4, 40), (8_000, 200)):
@@ -214,6 +215,8 @@ def test_it_is_used_by_keyboard_alone(world: SimpleNamespace, tab: WatchedPage) 
     wait(tab, lambda: re.search(r"/rank/\d+\?.*start=", page.url), "Enter does not open the rank")
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_new_columns_appear_and_nothing_is_fetched_again(
     world: SimpleNamespace, tab: WatchedPage, tmp_path: Path
 ) -> None:
@@ -330,6 +333,7 @@ def running(runs: Path, made: MadeRun) -> Iterator[RunFolder]:
         thread.join()
 
 
+@pytest.mark.usefixtures("real")
 def test_the_made_run_has_what_these_tests_look_for(world: SimpleNamespace) -> None:
     grid = cordee.open_run(world.big.root).grid("gpu", ["gpu_sm_ratio"])
     assert grid.values.shape == (1, SECONDS, GPUS)

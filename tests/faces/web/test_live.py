@@ -21,6 +21,7 @@ from cordee.faces.web.runs.library import RunLibrary
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events, encode_grid, encode_schema
+from cordee.testing.patience import PatientWait, wait_until
 from cordee.testing.servers.serving import ServedRuns
 
 PATIENCE_S = 90.0
@@ -79,8 +80,8 @@ class Stream:
 
     def until(self, wanted: str, fits: Callable[[Any], bool] = lambda _: True) -> Any:
         """Return what the next event of a kind that fits says."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
+        patience = PatientWait(PATIENCE_S)
+        while not patience.over():
             kind, content = self.next()
             if kind == wanted and fits(content):
                 return content
@@ -97,11 +98,7 @@ def following(url: str, run: str, last_id: str = "") -> Iterator[Stream]:
             yield Stream(answer)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+wait_for = wait_until
 
 
 @pytest.fixture

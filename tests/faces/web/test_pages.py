@@ -145,6 +145,8 @@ def pages(run: str, node: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_every_page_shows_names_that_are_markup_as_text(tab: WatchedPage) -> None:
     for address, words in pages(ODD, f"{MARKUP}0").items():
         page = tab.open(address)
@@ -362,6 +364,8 @@ def test_a_hidden_tab_closes_its_stream_and_comes_back(tab: WatchedPage, world: 
     expect(page.locator(".fresh")).to_contain_text("live")
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_server_that_is_killed_and_restarted_is_found_again(world: SimpleNamespace) -> None:
     watched = WatchedPage(world.browser, world.server.url, viewport={"width": 1440, "height": 900})
     page = watched.open(of_run(world.live))

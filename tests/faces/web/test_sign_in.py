@@ -11,6 +11,8 @@ from cordee.runs.folder import RunFolder
 from cordee.testing.servers.browsing import chromium
 from cordee.testing.servers.serving import ServedRuns
 
+pytestmark = pytest.mark.usefixtures("real")
+
 SECRET = "0123456789abcdef+/=0123456789abc"
 NOBODY = 4_000_000
 
@@ -24,6 +26,7 @@ def guarded(made_folder: RunFolder) -> Iterator[ServedRuns]:
         yield server
 
 
+@pytest.mark.gate
 def test_a_link_with_a_token_signs_in_and_a_form_does(guarded: ServedRuns, made_folder: RunFolder) -> None:
     page_of_run = f"#/run/{made_folder.id}"
     with chromium() as browser:

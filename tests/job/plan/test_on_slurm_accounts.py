@@ -79,6 +79,7 @@ def _errors_and_refused(make: Make, need: str) -> tuple[list[str], bool]:
     return errors, refused
 
 
+@pytest.mark.usefixtures("real")
 def test_accounts_and_qos_are_drafted(cluster: DisposableSlurm) -> None:
     draft = discover()
     assert draft.profile.accounts is not None

@@ -9,7 +9,11 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from .conftest import Kitchen
+
+pytestmark = pytest.mark.usefixtures("real")
 
 
 def layers(layout: str) -> list[tarfile.TarFile]:
@@ -19,6 +23,7 @@ def layers(layout: str) -> list[tarfile.TarFile]:
     return [tarfile.open(blobs / layer["digest"][7:]) for layer in found]
 
 
+@pytest.mark.gate
 def test_a_recipe_becomes_an_image_that_runs_and_has_all_of_it(kitchen: Kitchen):
     made = kitchen.build()
     assert [layer["step"] for layer in made["layers"]] == [

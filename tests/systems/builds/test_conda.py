@@ -126,6 +126,7 @@ def with_conda(kitchen: Kitchen, channel: str, words: str = "") -> Kitchen:
     return kitchen
 
 
+@pytest.mark.usefixtures("real")
 def test_packages_are_locked_with_what_they_need_and_put_together_without_their_channel(
     user_kitchen: Kitchen, kitchen: Kitchen, channel: Channel, served: str
 ):

@@ -58,6 +58,7 @@ def test_their_names_become_digests_and_all_else_stays():
     ]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_base_on_this_machine_is_locked_and_another_in_its_place_is_refused(kitchen: Kitchen):
     made = kitchen.build("--oci", "layout")
     (kitchen.folder / "Containerfile").write_text(f"FROM oci:{kitchen.folder}/layout\nRUN true\n")

@@ -62,6 +62,7 @@ def test_a_command_that_fails_says_what_it_said_and_what_came_before_is_kept(kit
     assert [layer["fresh"] for layer in kitchen.build()["layers"]] == [False, False, False, True]
 
 
+@pytest.mark.usefixtures("real")
 def test_killed_at_any_step_a_build_goes_on_and_makes_the_same_image(kitchen: Kitchen, place: Path):
     kitchen.change("rm /etc/group", "sleep 0.2; rm /etc/group")
     undisturbed = Kitchen(place / "undisturbed", "x", kitchen.python)
@@ -122,6 +123,7 @@ def test_a_file_system_without_attributes_or_overlays_is_named_and_not_the_recip
         assert "CORDEE_BUILD_CACHE" in error["next"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_base_that_has_vanished_is_no_loss_once_it_was_locked(kitchen: Kitchen, busybox_base: Path):
     base = kitchen.folder / "base.sqsh"
     shutil.copyfile(busybox_base, base)
@@ -135,6 +137,7 @@ def test_a_base_that_has_vanished_is_no_loss_once_it_was_locked(kitchen: Kitchen
     assert "the base image is not to be had" in error["text"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_base_that_is_another_one_than_was_locked_is_refused(kitchen: Kitchen, busybox_base: Path):
     other = Kitchen(kitchen.folder / "other", str(busybox_base), kitchen.python)
     other.change('image = "made"', f'image = "{kitchen.folder}/base.sqsh"')
@@ -148,6 +151,7 @@ def test_a_base_that_is_another_one_than_was_locked_is_refused(kitchen: Kitchen,
     assert error["allowed"].startswith("sha256:")
 
 
+@pytest.mark.usefixtures("real")
 def test_a_base_with_files_that_the_user_may_not_read_names_them_and_is_taken_as_oci(
     user_kitchen: Kitchen, kitchen: Kitchen, place: Path
 ):
@@ -175,6 +179,7 @@ def test_without_user_namespaces_it_says_which_switch_is_off(user_kitchen: Kitch
     assert "user namespaces cannot be used here" in str(error["text"]) + str(error["given"])
 
 
+@pytest.mark.usefixtures("real")
 def test_a_lock_that_is_none_is_refused_and_one_that_is_old_does_with_network_only(kitchen: Kitchen):
     lock = kitchen.folder / "env.lock.json"
     lock.write_text("{")

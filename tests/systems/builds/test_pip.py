@@ -20,6 +20,8 @@ from cordee.testing.open_python import OpenPython
 
 from .conftest import Kitchen
 
+pytestmark = pytest.mark.usefixtures("real")
+
 ROOT = Path(__file__).parents[3]
 WHEEL = "Wheel-Version: 1.0\nGenerator: by hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
@@ -115,6 +117,7 @@ def test_packages_are_locked_with_what_they_need_and_installed_without_a_network
     assert int(rope["properties"][0]["value"]) > 0
 
 
+@pytest.mark.gate
 def test_an_index_that_gives_another_file_for_a_locked_name_is_refused(pip_kitchen: Kitchen):
     locked = json.loads(pip_kitchen.call("lock", "env.toml", "--json").stdout)
     rope = next(each for each in locked["packages"] if each["name"] == "rope")

@@ -6,6 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from .conftest import Kitchen
 
 
@@ -24,6 +26,8 @@ def refused(kitchen: Kitchen, stage: str, code: int = 1) -> str:
     return str(json.loads(done.stdout)["error"]["text"])
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_an_image_goes_through_the_stages_in_their_order(kitchen: Kitchen):
     site(kitchen)
     made = kitchen.build()
@@ -40,6 +44,7 @@ def test_an_image_goes_through_the_stages_in_their_order(kitchen: Kitchen):
     assert (done.returncode, done.stdout) == (0, "two\n"), done.stderr
 
 
+@pytest.mark.usefixtures("real")
 def test_a_stage_takes_only_what_is_signed_by_one_of_its_keys(kitchen: Kitchen):
     site(kitchen, f'require = ["signed"]\nkeys = "{kitchen.folder}/allowed"')
     kitchen.build()

@@ -8,6 +8,8 @@ import pytest
 
 from .conftest import Kitchen
 
+pytestmark = pytest.mark.usefixtures("real")
+
 
 def said(kitchen: Kitchen) -> list[str]:
     done = kitchen.call("check", "env.toml", "--json")

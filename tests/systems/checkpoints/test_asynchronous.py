@@ -17,7 +17,7 @@ import cordee
 from cordee.core.errors import CheckpointError
 from cordee.systems.checkpoints.node.folder import find_checkpoints
 from cordee.systems.checkpoints.node.write_rate import StepTimes, WriteRate
-from cordee.testing.submitting import wait_until
+from cordee.testing.patience import wait_until
 
 SLOWLY = 4096.0
 
@@ -226,6 +226,7 @@ for turn, line in enumerate(sys.stdin):
 """
 
 
+@pytest.mark.usefixtures("real")
 def test_ranks_and_writers_that_are_killed_at_any_moment_leave_whole_checkpoints(tmp_path):
     rng = random.Random(7)
     folder = tmp_path / "saved"

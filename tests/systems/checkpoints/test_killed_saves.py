@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cordee.systems.checkpoints.node.tiers.kept import KeptSaves
 from cordee.systems.checkpoints.node.tiers.object_saves import ObjectSaves
 from cordee.testing.runs.killed_saves import KINDS, campaign
+
+pytestmark = pytest.mark.usefixtures("real")
 
 
 def test_nothing_is_lost_or_damaged_whatever_is_killed_and_whenever(tmp_path):

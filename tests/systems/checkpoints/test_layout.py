@@ -199,6 +199,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.usefixtures("real")
 def test_ranks_that_share_the_state_out_copy_their_shards_which_any_other_layout_restores(tmp_path):
     ranks = [
         subprocess.Popen(

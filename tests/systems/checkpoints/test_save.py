@@ -403,6 +403,7 @@ for _ in sys.stdin:
 """
 
 
+@pytest.mark.usefixtures("real")
 def test_a_writer_killed_at_any_moment_leaves_the_older_complete(tmp_path):
     rng = random.Random(5)
     newest = 0
@@ -423,6 +424,8 @@ def test_a_writer_killed_at_any_moment_leaves_the_older_complete(tmp_path):
     assert newest > 6
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_training_killed_and_resumed_ends_bit_identical(tmp_path):
     command = [sys.executable, "-c", TRAINING, str(tmp_path)]
     done = subprocess.run(

@@ -26,6 +26,8 @@ from cordee.testing.runs.real_run import LocalRun
 from cordee.testing.servers.object_store import DisposableS3, FailingWay
 from cordee.wire.stores import open_store
 
+pytestmark = pytest.mark.usefixtures("real")
+
 LENGTH, SAMPLES, STEPS = 8, 240, 60
 # Gradients are whole numbers and the rate a power of two, so that weights do not depend on the order of sums.
 SCRIPT = f"""

@@ -25,7 +25,7 @@ from cordee.systems.checkpoints.node.tiers.kept import KeptSaves
 from cordee.systems.checkpoints.node.tiers.links import KeeperLinks, asked
 from cordee.systems.checkpoints.node.tiers.node_saves import NodeSaves
 from cordee.systems.checkpoints.node.training_folder import CheckpointPlace
-from cordee.testing.submitting import wait_until
+from cordee.testing.patience import wait_until
 
 SLOWLY = 4096.0
 
@@ -169,6 +169,7 @@ def test_older_saves_go_from_both_nodes_once_a_newer_one_is_there(nodes, rank):
 
 
 @pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.usefixtures("real")
 def test_a_rank_that_is_killed_and_its_node_cost_nothing_that_was_saved(tmp_path, nodes, rank, lost):
     first, second = nodes("a b")
     model, saver = rank(pace=SLOWLY)
@@ -390,6 +391,7 @@ def arrived(saver):
     wait_until(lambda: saver._background.draining is None and saver._background.storing is None, 60)
 
 
+@pytest.mark.usefixtures("real")
 def test_what_a_killed_writer_had_on_its_way_to_shared_storage_another_brings_there_without_a_next_save(
     tmp_path, nodes, rank
 ):
@@ -407,6 +409,7 @@ def test_what_a_killed_writer_had_on_its_way_to_shared_storage_another_brings_th
     assert len(node.keeper._writers) == 1
 
 
+@pytest.mark.usefixtures("real")
 def test_the_writer_that_completes_a_save_may_be_killed_after_others_have_brought_their_parts(tmp_path, nodes, rank):
     (node,) = nodes("a")
     model, first = rank(pace=SLOWLY)
@@ -419,6 +422,7 @@ def test_the_writer_that_completes_a_save_may_be_killed_after_others_have_brough
     assert shared(tmp_path) == [1]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_writer_that_is_killed_goes_on_once_its_keeper_is_there_again(tmp_path, nodes, rank):
     (node,) = nodes("a")
     model, saver = rank(pace=SLOWLY)
@@ -433,6 +437,7 @@ def test_a_writer_that_is_killed_goes_on_once_its_keeper_is_there_again(tmp_path
 
 
 @pytest.mark.parametrize("left", ["described", "named"])
+@pytest.mark.usefixtures("real")
 def test_a_save_that_a_killed_writer_had_described_or_named_is_completed_once(tmp_path, nodes, rank, left):
     (node,) = nodes("a")
     model, saver = rank(pace=SLOWLY)

@@ -174,6 +174,7 @@ def test_auto_goes_by_how_much_the_last_run_read(
             assert "the last run, a-20261101T000000Z-abcd, trained on 25 % of it" in _of(findings, "data-in-place").text
 
 
+@pytest.mark.usefixtures("real")
 def test_two_names_of_one_variable_are_refused(make: Make) -> None:
     found = _of(make(HEAD + '[data."a-b"]\nfrom = "/tmp"\n[data.a_B]\nfrom = "/tmp"\n')[2], "bad-value")
     assert (found.severity, found.text) == ("error", "a_B and a-b would both be CORDEE_DATA_A_B")

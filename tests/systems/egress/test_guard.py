@@ -15,6 +15,8 @@ from cordee.systems.egress.node import guard
 GUARDED = Path(__file__).with_name("guarded.sh")
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_job_is_counted_cut_off_and_let_go():
     if os.geteuid() != 0:  # nftables and control groups are root's
         refused = subprocess.run([sys.executable, guard.__file__, "revoke", "node"], capture_output=True, check=False)

@@ -117,6 +117,7 @@ def with_node(tmp_path: Path, during: Any, argv: tuple[str, ...] = ("true",), **
     asyncio.run(live())
 
 
+@pytest.mark.usefixtures("real")
 def test_commands_run_inside_from_the_moment_the_engine_says_that_it_is_up(tmp_path):
     async def during(node):
         with pytest.raises(EnclosureDown):

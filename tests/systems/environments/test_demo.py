@@ -87,6 +87,7 @@ def runnable() -> list[str]:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("real")
 def test_the_demo_trains_alike_in_every_engine_that_runs_here(folder, outside):
     engines = runnable()
     assert "namespace" in engines
@@ -97,6 +98,8 @@ def test_the_demo_trains_alike_in_every_engine_that_runs_here(folder, outside):
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_run_in_the_image_ends_with_the_weights_of_the_script_alone(folder, outside, tmp_path):
     more = {"need__nodes": 1, "environment": "env.toml", "vet__max_load": 1000.0, "vet__deadline": "30min"}
     with LocalRun(folder, tmp_path / "runs", run=TRAIN, **more) as run:

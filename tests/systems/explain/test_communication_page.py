@@ -76,6 +76,8 @@ def test_what_cannot_be_read_is_said(runs, server):
     assert (none["status"], none["missing"][0]["why"]) == ("impossible", "this run has no dumps")
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_the_page_names_the_culprit_and_draws_the_matrix(runs, tab):
     page = tab.open(f"#/run/{runs['hangs'].id}/communication")
     expect(page.locator(".note.bad")).to_contain_text("cpu-stall: rank 3 has not called all_reduce 18")

@@ -35,6 +35,7 @@ def dumps(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("form", ["pkl", "json"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("real")
 def test_the_rank_that_broke_it_is_named(dumps, kind, form):
     (finding,) = analyse(find_dumps(dumps / f"{kind}-{form}")).findings
     assert (finding["kind"], finding["ranks"]) == (KINDS[kind], [2])

@@ -10,6 +10,8 @@ from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
 from cordee.testing.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 
+pytestmark = pytest.mark.usefixtures("real")
+
 RANKS = 4
 SCRIPT = """
 import os, sys

@@ -106,6 +106,8 @@ def test_the_tree_folds_and_shows_calls_of_libraries_when_asked(runs, browse):
     expect(tree).not_to_contain_text("tokens.py")
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_only_runs_that_have_hangs_have_the_tab_and_their_findings_lead_to_it(runs, browse):
     folder, _ = hanging(runs)
     calm = write_run(runs, MadeRun(4, 20, name="calm"), seal=False)

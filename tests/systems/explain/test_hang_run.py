@@ -13,6 +13,8 @@ from cordee.faces.cli import cordee as main
 from cordee.faces.report.run_document import run_document
 from cordee.testing.runs.real_run import LocalRun
 
+pytestmark = pytest.mark.usefixtures("real")
+
 SCRIPT = Path(__file__).with_name("hanging_train.py")
 JOB = """\
 name = "hang"
@@ -66,6 +68,7 @@ def test_a_rank_that_is_stopped_is_named_and_the_run_goes_on_from_its_checkpoint
     assert "stopped by a signal" in document["failures"][0]["message"]
 
 
+@pytest.mark.gate
 def test_where_the_ranks_of_a_run_stand_can_be_asked_while_it_goes_on(tmp_path):
     job = tmp_path / "job"
     job.mkdir()

@@ -84,6 +84,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory, node_zip: Path) -> Seen:
     return found[0]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_stopped_rank_is_told_as_such_and_not_waited_for(seen: Seen):
     assert seen.stands[RANK["stopped"]].why == "stopped"
     assert seen.document("stopped")["state"] == "T"
@@ -129,6 +130,7 @@ def test_a_document_says_what_the_agent_knows(seen: Seen):
     assert (node["schema"], node["node"], node["hanging"]) == ("cordee.stand_node/1", "n", [])
 
 
+@pytest.mark.usefixtures("real")
 def test_a_rank_that_goes_on_is_told_no_more_and_its_files_go_with_it(tmp_path: Path, node_zip: Path):
     async def during(ranks: WatchedRanks) -> None:
         with a_torch(tmp_path) as packages:
@@ -182,6 +184,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.usefixtures("real")
 def test_what_a_rank_writes_when_it_is_asked_for_its_stacks_is_no_activity(tmp_path: Path, node_zip: Path):
     async def during(ranks: WatchedRanks) -> None:
         with a_torch(tmp_path) as packages:
@@ -240,6 +243,7 @@ def test_what_nccl_says_of_itself_is_collected(
     assert (tmp_path / "asked").read_text().splitlines()[0] == "-v -f json"
 
 
+@pytest.mark.usefixtures("real")
 def test_ranks_are_looked_at_when_the_supervisor_wants_it_and_no_longer_than_that(tmp_path: Path, node_zip: Path):
     from cordee.wire.messages import Observe
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from cordee.systems.inference.pool.instance import ModelInstance, ServerKind
 from cordee.systems.inference.pool.pool import InstancePool, PoolLimits
 from cordee.systems.inference.pool.served import ServedModel, read_pool
+from cordee.testing.patience import wait_until
 from cordee.wire.ports import pick_port
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "char-gpt"
@@ -114,10 +114,7 @@ class TestPool:
         return [one for one in self.state().get("instances", ()) if one["state"] == "ready"]
 
     def until(self, what, within_s: float = 60.0) -> None:
-        deadline = time.monotonic() + within_s
-        while not what():
-            assert time.monotonic() < deadline, self.state()
-            time.sleep(0.05)
+        wait_until(what, within_s, said=self.state, every_s=0.05)
 
     def ask(self) -> dict:
         body = json.dumps({"model": "m", "prompt": "x"}).encode()

@@ -92,6 +92,7 @@ def empty(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("real")
 def test_a_batch_gives_the_answers_of_a_plain_loop_each_once_and_goes_on_with_what_is_missing(
     checkpoint, tmp_path, capsys, monkeypatch
 ):
@@ -130,6 +131,7 @@ def test_a_batch_gives_the_answers_of_a_plain_loop_each_once_and_goes_on_with_wh
     assert (folder / "output.jsonl").read_bytes() == kept
 
 
+@pytest.mark.usefixtures("real")
 def test_a_model_that_no_task_can_load_is_told_once_and_the_mended_one_is_taken_in_its_place(
     checkpoint, tmp_path, capsys
 ):

@@ -15,6 +15,8 @@ from tests.systems.services.conftest import services  # noqa: F401  a fixture
 
 from cordee.systems.services.door.folder import DoorFolder
 
+pytestmark = pytest.mark.usefixtures("real")
+
 PROMPT, TOKENS = "def main():", 40
 
 

@@ -82,6 +82,8 @@ def test_the_table_of_the_demo_is_right_and_a_wrong_one_says_where(tmp_path):
         read_table(path)
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_checkpoint_becomes_a_numbered_folder_with_all_that_a_server_loads(checkpoint, tmp_path):
     first = prepare_model(str(checkpoint), None, SERVING, tmp_path / "models")
     again = prepare_model(str(first), None, None, tmp_path / "models")

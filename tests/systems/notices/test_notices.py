@@ -17,6 +17,8 @@ from cordee.runs.journal import read_journal
 from cordee.systems.trials.farm_life import begin_again
 from cordee.testing.runs.real_run import LocalRun
 
+pytestmark = pytest.mark.usefixtures("real")
+
 _QUICK = {"timeouts__lost": 4.0, "timeouts__heartbeat": 0.2, "vet__max_load": 1000.0}
 
 
@@ -66,6 +68,7 @@ def notices(run: LocalRun) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.gate
 def test_a_failure_is_told_in_each_way_and_one_that_fails_keeps_no_other_back(
     tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,8 @@ def test_a_seed_that_numpy_refuses_is_refused(tmp_path: Path, seed: str) -> None
         prepared(tmp_path / "job", f"[repro]\nseed = {seed}\n").require_valid()
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_two_runs_with_a_seed_agree_bit_for_bit_and_one_without_does_not(tmp_path: Path) -> None:
     job = tmp_path / "job"
     job.mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from cordee.faces.cli import cordee as main
@@ -11,6 +12,8 @@ from cordee.faces.cli.follow import milestones
 from cordee.faces.report.run_document import run_document
 from cordee.job.submit.prepare import prepare
 from cordee.testing.runs.real_run import LocalRun
+
+pytestmark = pytest.mark.usefixtures("real")
 
 TRAIN = """\
 import time, cordee
@@ -44,6 +47,7 @@ def site(tmp_path, monkeypatch, path):
     return job
 
 
+@pytest.mark.gate
 def test_rules_of_the_site_tell_while_a_run_goes_on_what_a_replay_tells_after_it(tmp_path, monkeypatch, rules_file):
     high = {"id": "loss-high", "when": "{metric: loss, statistic: max, above: 5, over: 2s}", "action": "tell"}
     high |= {"example": "{metric: loss, value: 9}", "counterexample": "{metric: loss, value: 1}"}

@@ -105,6 +105,8 @@ def test_a_key_in_the_containers_document_is_told(job, tmp_path):
     )
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_snapshot_carries_no_key_and_no_poison_unless_it_is_asked_to(job, tmp_path):
     (job.folder / "keyed.py").write_text(f'KEY = 1\nwandb.login(key="{WANDB}")\n')
     (job.folder / "site.yml").write_text("a: !!python/name:os.system\n")  # says something to a loader, and is no model

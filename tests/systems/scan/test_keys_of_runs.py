@@ -9,6 +9,8 @@ import pytest
 
 from . import made_files as made
 
+pytestmark = pytest.mark.usefixtures("real")
+
 WANDB, PASSWORD = "a3f90b1c2d4e5f60718293a4b5c6d7e8f9012345", "correct-horse-battery"
 PROGRAM = """
 import os, sys
@@ -29,6 +31,7 @@ def run(tmp_path_factory):
     return run, said
 
 
+@pytest.mark.gate
 def test_what_it_prints_is_masked_while_it_runs(run):
     assert "+ python train.py --password ***" in run[1]
     assert "refused: *** and ***" in run[1]

@@ -66,6 +66,8 @@ def test_a_poisoned_file_is_refused_with_its_reason(tmp_path, canary):
     assert raised.value.next
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_run_says_which_file_a_rank_refused_and_does_not_try_it_again(tmp_path, canary):
     (tmp_path / "bad.bin").write_bytes(pickle.dumps(made.Payload(canary)))
     (tmp_path / "job").mkdir()

@@ -149,6 +149,7 @@ else:
 """
 
 
+@pytest.mark.usefixtures("real")
 def test_kernels_are_recorded_one_gpu_at_a_time_and_what_fails_is_told(tmp_path, fake_nvml, monkeypatch):
     fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml).gpm(
         1, {1: 99.0, 2: 98.0, 5: 92.0, 11: 97.0, 12: 96.0}

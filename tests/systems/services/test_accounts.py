@@ -102,6 +102,7 @@ def test_what_was_not_measured_is_not_zero(services):
     assert " - " in services.call("usage")[2]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_service_that_is_removed_stays_in_the_account(services):
     assert services.call("deploy", str(services.blueprint), "--json")[0] == 0
     services.call("stop", "echo")
@@ -133,6 +134,7 @@ def test_each_day_that_is_over_is_billed_once_and_again_where_billing_failed(ser
     assert services.call("usage", "--bill", "/no/such/command")[0] == 0, "there is nothing to hand over"
 
 
+@pytest.mark.usefixtures("real")
 def test_a_day_that_is_not_over_is_not_billed(services):
     assert services.call("deploy", str(services.blueprint), "--json")[0] == 0
     assert services.call("usage", "--bill", "false", "--json")[1]["bills"] == []

@@ -15,6 +15,8 @@ from tests.systems.services.test_deployment import asked, until
 
 from cordee.testing.runs.real_run import LocalRun
 
+pytestmark = pytest.mark.usefixtures("real")
+
 
 def test_a_backup_brings_data_and_secrets_back_elsewhere(services, monkeypatch):
     services.call("deploy", str(services.blueprint), "--set", f"greeting={services.root()}/volumes/data")
@@ -178,6 +180,7 @@ def test_a_service_whose_answers_differ_elsewhere_comes_back_with_its_data_of_be
     assert (services.root() / "volumes" / "data" / "starts").read_text() == "xx"
 
 
+@pytest.mark.gate
 def test_a_move_to_a_target_that_cannot_honour_it_changes_nothing(services):
     services.call("deploy", str(services.blueprint))
     code, _, said = services.call("move", "echo", "--target", "podman")

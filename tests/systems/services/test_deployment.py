@@ -22,6 +22,9 @@ from tests.systems.services.conftest import BLUEPRINT
 
 from cordee.systems.services.instance import ServiceFolder
 from cordee.systems.services.node.location import ServiceLocation
+from cordee.testing.patience import PatientWait
+
+pytestmark = pytest.mark.usefixtures("real")
 
 
 def asked(url: str, token: str = "") -> tuple[int, str]:
@@ -34,8 +37,8 @@ def asked(url: str, token: str = "") -> tuple[int, str]:
 
 
 def until(services, state: str, name: str = "echo", said: str = "") -> dict:
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline:
+    patience = PatientWait(180.0)
+    while not patience.over():
         now = services.call("status", name, "--json")[1]["services"][0]
         if now["state"] == state and said in now["why"]:
             return now
@@ -43,6 +46,7 @@ def until(services, state: str, name: str = "echo", said: str = "") -> dict:
     raise AssertionError(now)
 
 
+@pytest.mark.gate
 def test_a_service_is_deployed_asked_upgraded_rolled_back_and_stopped(services):
     code, now, said = services.call("deploy", str(services.blueprint), "--set", "greeting=salut", "--json")
     assert code == 0, said
@@ -105,6 +109,7 @@ def test_an_upgrade_that_does_not_become_ready_gives_the_old_revision_back(servi
     assert until(services, "ready")["revision"] == 1
 
 
+@pytest.mark.gate
 def test_a_program_that_ends_is_started_again_and_keeps_its_data(services):
     now = services.call("deploy", str(services.blueprint), "--json")[1]
     try:

@@ -24,6 +24,9 @@ from cordee.systems.services.door._base import DoorSettings
 from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.door.nginx import NginxDoor
 from cordee.testing.doors import DoorContract, OpenDoor, Upstream
+from cordee.testing.patience import wait_until
+
+pytestmark = pytest.mark.usefixtures("real")
 
 
 class TestNginx(DoorContract):
@@ -40,6 +43,7 @@ class TestNginx(DoorContract):
         assert not door.reload(begun.pid)
 
 
+@pytest.mark.gate
 def test_a_door_with_a_certificate_speaks_tls(tmp_path):
     certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
@@ -202,12 +206,7 @@ def wait_while_it_breaks_off(url: str, token: str) -> None:
 
 
 def until_code(url: str, wanted: int) -> None:
-    deadline = time.monotonic() + 20
-    code = 0
-    while time.monotonic() < deadline and code != wanted:
-        code = asked(url)[0]
-        time.sleep(0.1)
-    assert code == wanted
+    wait_until(lambda: asked(url)[0] == wanted, 20.0, said=lambda: asked(url), every_s=0.1)
 
 
 def test_requests_wait_for_a_service_that_ended_by_itself(doored):

@@ -14,6 +14,8 @@ from cordee.job.plan.compile import make_plan
 from cordee.job.terminal.requests import leave_request
 from cordee.testing.runs.real_run import LocalRun
 
+pytestmark = pytest.mark.usefixtures("real")
+
 ASKING = """
 import json, os, pathlib, sys, time, urllib.request
 def ask(path, token):
@@ -120,6 +122,7 @@ def test_a_service_that_lets_strangers_in_ends_the_run(job, run):
     assert "it lets strangers in" in state.text
 
 
+@pytest.mark.gate
 def test_a_killed_rank_finds_the_same_service_again(job, run):
     folder = job("[restart]\nretries = 2\nbackoff = '0.1s'")
     (folder / "train.py").write_text(

@@ -149,6 +149,7 @@ def test_who_asks_often_reads_only_what_is_new_of_a_journal_of_months(tmp_path, 
     assert sum(read) < 1000
 
 
+@pytest.mark.usefixtures("real")
 def test_a_service_that_was_ready_is_started_again_however_often_and_alike_it_crashes(services):
     code, now, said = services.call("deploy", str(services.blueprint), "--json")
     assert code == 0, said

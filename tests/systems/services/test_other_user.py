@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 
+import pytest
 from tests.systems.services.test_door import until_code
 
 from cordee.systems.services.door.folder import DoorFolder
 from cordee.testing.containers import AS_USER
+
+pytestmark = pytest.mark.usefixtures("real")
 
 TRY = """
 import json, os, socket, sys, urllib.request, urllib.error
@@ -37,6 +40,7 @@ print(json.dumps([os.getuid(), opened]))
 """
 
 
+@pytest.mark.gate
 def test_another_user_opens_nothing_of_a_service_or_its_door(services, open_to_all):
     for folder in (services.folder, *services.folder.parents):  # only what Cordée makes keeps them out
         if str(folder) != "/" and folder.stat().st_uid == os.getuid():

@@ -14,6 +14,8 @@ from tests.systems.services.conftest import BLUEPRINT
 from cordee.testing.servers.browsing import WatchedPage, chromium
 from cordee.testing.servers.serving import ServedRuns
 
+pytestmark = pytest.mark.usefixtures("real")
+
 MARKUP = "<img src=x onerror=alert(1)>"
 
 
@@ -25,6 +27,7 @@ def damaged(services):
     shutil.rmtree(folder)
 
 
+@pytest.mark.gate
 def test_the_page_says_how_services_are_and_hides_what_only_their_owner_may_know(services, damaged, tmp_path):
     services.write(f'project = "{MARKUP}"\nowner = "anna"\n' + BLUEPRINT)
     code, now, said = services.call("deploy", str(services.blueprint), "--json")

@@ -11,6 +11,8 @@ from tests.systems.services.test_deployment import asked
 
 from cordee.testing.images import busybox_root
 
+pytestmark = pytest.mark.usefixtures("real")
+
 IMAGE = "localhost/cordee-service:1"
 BLUEPRINT = f"""
 schema = 1
@@ -44,6 +46,7 @@ def containers() -> str:
     return subprocess.run(["podman", "ps", "--all", "--format", "{{.Names}}"], capture_output=True, text=True).stdout
 
 
+@pytest.mark.gate
 def test_a_service_in_a_container_is_closed_and_its_data_comes_back(services, image):
     code, now, said = services.call("deploy", str(services.write(BLUEPRINT, "web.toml")), "--json")
     assert code == 0, said

@@ -85,6 +85,7 @@ class TestReleasesOnTheStandIn(ReleaseContract):
             ]
         assert all("--request-timeout=20s" not in word for word in json.loads(calls.splitlines()[0]))
 
+    @pytest.mark.usefixtures("real")
     def test_only_the_last_ten_releases_are_kept(self, release):
         for version in range(12):
             release.apply(documents(version))

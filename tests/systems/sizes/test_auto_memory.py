@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cordee.job.submit.prepare import prepare
 from cordee.testing.runs.real_run import LocalRun
+
+pytestmark = pytest.mark.usefixtures("real")
 
 HOLDING = "import time; held = bytearray(150_000_000); time.sleep(2.5)"
 _QUICK = {"timeouts__lost": 4.0, "vet__max_load": 1000.0, "sampling__interval": "1s"}
@@ -20,6 +24,7 @@ def job_of(folder: Path) -> Path:
     return job
 
 
+@pytest.mark.gate
 def test_without_a_run_nothing_is_asked_for_and_after_one_twice_what_its_ranks_held(tmp_path: Path) -> None:
     job = job_of(tmp_path)
     with LocalRun(job, tmp_path / "runs", reported=False, **_QUICK) as run:

@@ -12,6 +12,8 @@ from cordee.job.submit.prepare import create_run, prepare
 from cordee.job.terminal.run_args import state_of
 from cordee.testing.nvml import FakeGpus
 
+pytestmark = pytest.mark.usefixtures("real")
+
 _GIB = 1 << 30
 _TOML = """
 name = "large"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cordee.systems.steps.subset import copy_first_lines, link_part
 
 
@@ -28,6 +30,7 @@ def test_of_a_text_the_first_lines_are_copied_whole(tmp_path):
     assert 0.09 < target.stat().st_size / source.stat().st_size < 0.12
 
 
+@pytest.mark.usefixtures("real")
 def test_a_text_of_one_line_without_an_end_is_copied(tmp_path):
     (tmp_path / "a.txt").write_text("one")
     assert copy_first_lines(tmp_path / "a.txt", tmp_path / "b.txt", 0.01) == 3

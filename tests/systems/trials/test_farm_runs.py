@@ -20,6 +20,8 @@ from cordee.systems.trials.farm_life import add_tasks, begin_again, leave_tasks,
 from cordee.systems.trials.shown import Farm
 from cordee.testing.runs.real_run import LocalRun
 
+pytestmark = pytest.mark.usefixtures("real")
+
 # Writes when it begins and ends; of two at once of one task the second says so.
 _TRACED = (
     "flock -n {folder}/lock-$CORDEE_TASK_ID sh -c 'echo $CORDEE_TASK_ID begin >> {folder}/trace; sleep {seconds}; "
@@ -41,6 +43,7 @@ def ends_of(run: LocalRun) -> list[list[object]]:
     return [row for event in events if event["event"] == "tasks_ended" for row in event["ended"]]
 
 
+@pytest.mark.gate
 def test_each_line_is_run_once_and_what_became_of_it_is_known(tmp_path: Path) -> None:
     lines = [f"echo out-{number}; echo err >&2" for number in range(6)] + ["exit 3", "kill -9 $$", "no-such-command"]
     with farm_of(tmp_path, lines) as run:
@@ -116,6 +119,7 @@ def test_a_task_is_tried_again_and_ended_when_its_time_is_over(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("victim", ["agent local-0", "supervisor"])
+@pytest.mark.gate
 def test_what_ended_before_a_kill_stays_ended_and_what_ran_runs_again_alone(tmp_path: Path, victim: str) -> None:
     count = 16
     with farm_of(tmp_path, [_TRACED.format(folder=tmp_path, seconds=0.4)] * count) as run:

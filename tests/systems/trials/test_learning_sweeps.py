@@ -160,6 +160,7 @@ def test_a_sampler_is_told_of_trials_that_other_jobs_have_chosen(tmp_path: Path)
     assert [(one.state.name, one.value, one.params.get("x")) for one in trials[1:]] == [("COMPLETE", 3.5, 0.25)]
 
 
+@pytest.mark.usefixtures("real")
 def test_jobs_of_one_sweep_number_their_trials_apart_and_are_told_together(tmp_path: Path) -> None:
     job = tmp_path / "job"
     job.mkdir()
@@ -195,6 +196,8 @@ def test_a_sampler_that_learns_comes_near_where_the_loss_is_small() -> None:
     assert all(near)
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_sweep_learns_while_it_runs_ends_trials_early_and_goes_on_when_the_sampler_is_killed(tmp_path: Path) -> None:
     table = 'x = "0.0..1.0"\ngoal = "min loss"\ntrials = 14\nsampler = "tpe"\nhalving = { first = 2 }'
     with sweep_of(tmp_path, table, "python train.py {x} 0.1", reported=True) as run:
@@ -225,6 +228,7 @@ def test_a_sweep_learns_while_it_runs_ends_trials_early_and_goes_on_when_the_sam
         assert run.processes() == []
 
 
+@pytest.mark.usefixtures("real")
 def test_a_sampler_that_cannot_stay_ends_the_sweep_and_says_why(tmp_path: Path) -> None:
     """Where the supervisor runs there is no document side."""
     table = 'x = "0.0..1.0"\ngoal = "min loss"\ntrials = 4\nsampler = "tpe"'
@@ -237,6 +241,7 @@ def test_a_sampler_that_cannot_stay_ends_the_sweep_and_says_why(tmp_path: Path) 
         )
 
 
+@pytest.mark.usefixtures("real")
 def test_trials_with_several_goals_from_files_have_a_front_and_stale_files_are_no_values(tmp_path: Path) -> None:
     code = "import json,sys; n,x=sys.argv[1:]; x=float(x); x>2 or json.dump({'a': x, 'b': 1-x if x<1 else 9}, open(f'r-{n}.json','w'))"
     table = 'x = [0.0, 0.5, 1.5, 3.0]\ngoal = ["min a", "min b"]\nresult = "r-{number}.json"'
@@ -257,6 +262,7 @@ def test_trials_with_several_goals_from_files_have_a_front_and_stale_files_are_n
         assert 'run = "python measure.py 1 0.5"' in sweep.best_document(1)
 
 
+@pytest.mark.usefixtures("real")
 def test_retries_are_counted_for_each_reason(tmp_path: Path) -> None:
     table = 'x = [0.0, 0.9]\ngoal = "min loss"\nretries = { value = 1, exit = 5 }'
     with sweep_of(tmp_path, table, "python train.py {x} 0 nan") as run:
@@ -279,6 +285,7 @@ def test_a_sweep_that_cannot_learn_so_is_refused(tmp_path: Path, table: str, tex
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_trials_are_in_mlflow_once_however_often_the_tracker_is_started(tmp_path: Path) -> None:
     trial = {"id": 3, "parameters": {"x": "0.5"}, "state": "done", "values": [0.25]}
     begin = {"run": "sweep-1", "goals": [["min", "loss"]], "track": ["mlflow"], "trials": [trial]}

@@ -111,6 +111,8 @@ def test_what_a_sampler_cannot_do_is_refused() -> None:
             choose(space, sampler, trials, 0)
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_trials_have_values_and_those_that_crash_or_log_no_number_are_told_apart(tmp_path: Path) -> None:
     with sweep_of(tmp_path, 'x = [0.0, 0.25]\nbad = ["no", "nan", "end"]\ngoal = "min loss"') as run:
         assert run.wait_end().text == "4 of 6 trials failed; best: loss = 0, trial 3: x=0.25 bad=no"
@@ -149,6 +151,7 @@ def test_trials_have_values_and_those_that_crash_or_log_no_number_are_told_apart
 
 
 @pytest.mark.parametrize("victim", ["agent local-0", "supervisor"])
+@pytest.mark.usefixtures("real")
 def test_a_sweep_survives_a_kill_with_each_trial_ended_once(tmp_path: Path, victim: str) -> None:
     with sweep_of(tmp_path, 'x = "0.0..1.0"\nbad = ["no"]\ngoal = "min loss"\ntrials = 16') as run:
         journal = run.folder.root / "tasks" / "journal"
@@ -198,6 +201,7 @@ def test_a_sweep_that_cannot_be_is_refused(tmp_path: Path, table: str, run: str,
         sweep_of(tmp_path, table, run)
 
 
+@pytest.mark.usefixtures("real")
 def test_a_run_that_is_no_sweep_says_so(tmp_path: Path) -> None:
     with sweep_of(tmp_path, 'x = [1]\nbad = ["end"]\ngoal = "max loss"') as run:
         run.wait_end()

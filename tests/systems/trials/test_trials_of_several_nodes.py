@@ -112,6 +112,8 @@ def test_the_first_failure_is_the_end_of_the_whole_and_an_early_end_comes_before
     assert whole_end(rows, rows[0]) == [4, 1, None, "SIGTERM", "halved", 2.0, 9, 2.0, "", 0.5]
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_ranks_of_a_trial_meet_fail_together_and_each_trial_ends_once_when_an_agent_is_killed(tmp_path: Path) -> None:
     with sweep_of(tmp_path, "nodes = 2\nranks = 2") as run:
 

@@ -11,6 +11,8 @@ from cordee.job.submit.prepare import prepare
 from cordee.systems.trials.sweeps import Sweep
 from cordee.testing.runs.real_run import LocalRun
 
+pytestmark = pytest.mark.usefixtures("real")
+
 # The node's kernel shows no GPU here; all else, the allocator as well, is the node's own.
 _POOL = """
 import os

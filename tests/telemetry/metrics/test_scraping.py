@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cordee.telemetry.node.metrics.scraping import ScrapeError, Scraping, _endpoints, fetch
+from cordee.testing.patience import wait_until
 from cordee.wire.ports import bind
 
 Serve = Callable[..., str]
@@ -52,11 +53,7 @@ def serve() -> Iterator[Serve]:
         listener.close()
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+until = wait_until
 
 
 def says(data: bytes) -> Callable[[socket.socket], None]:

@@ -17,6 +17,7 @@ import cordee
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.recording import Recorder, is_recording, read_recorders
 from cordee.telemetry.store.model import Grid
+from cordee.testing.patience import PatientWait
 
 WAIT_S = 120.0
 
@@ -33,9 +34,9 @@ class Recording:
 
     def until(self, true: Callable[[list[Recorder]], Any]) -> list[Recorder]:
         """Wait until something is true of the samplers' documents."""
-        deadline = time.monotonic() + WAIT_S
+        patience = PatientWait(WAIT_S)
         while not true(found := self.recorders()):
-            assert time.monotonic() < deadline, found
+            assert not patience.over(), found
             time.sleep(0.01)
         return found
 

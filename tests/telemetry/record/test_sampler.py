@@ -27,6 +27,7 @@ from cordee.telemetry.node.recording import (
     recorder_numbers,
     write_recorder,
 )
+from cordee.testing.patience import wait_until
 from cordee.wire.channel import ChannelWriter
 
 
@@ -52,10 +53,7 @@ class Node:
         return read_recorder(self.folder, self.number)
 
     def until(self, true):
-        deadline = time.monotonic() + 120
-        while not true():
-            assert time.monotonic() < deadline, read_recorders(self.folder)
-            time.sleep(0.005)
+        wait_until(true, 120.0, said=lambda: read_recorders(self.folder), every_s=0.005)
 
     def end(self):
         """Let the process end, and the sampler with it; return the sampler's last document."""

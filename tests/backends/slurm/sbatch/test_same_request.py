@@ -20,6 +20,8 @@ from cordee.job.load import load_job
 from cordee.job.plan.compile import make_plan
 from cordee.runs.folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("real")
+
 CONF = """ClusterName=same
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={port}

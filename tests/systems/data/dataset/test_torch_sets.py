@@ -65,6 +65,7 @@ def test_columns_that_cannot_be_stacked_are_lists_of_tensors(numbers):
 
 
 @pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
+@pytest.mark.usefixtures("real")
 def test_worker_processes_give_the_exact_order_and_their_counts(packed, context):
     expected = labels(cordee.dataset(packed, batch=8, seed=2))
     ds = cordee.dataset(packed, batch=8, seed=2, decode={"txt": int})
@@ -220,6 +221,7 @@ def test_a_loader_that_would_batch_the_batches_is_refused(numbers):
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.usefixtures("real")
 def test_an_iterable_set_in_workers_of_ones_own_counts_by_advance(packed, context):
     expected = labels(cordee.dataset(packed, batch=8, seed=1))
     ds = cordee.dataset(packed, batch=8, seed=1)

@@ -66,6 +66,8 @@ for world, kill_at, workers in [(4, 5, 0), (2, 9, 1), (3, -1, 0)]:
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_killed_training_goes_on_with_other_ranks_and_trains_on_every_sample_once(tmp_path, packed, monkeypatch):
     monkeypatch.setenv("CORDEE_DATA_CORPUS", str(packed))
     (tmp_path / "train.py").write_text(TRAINING)

@@ -83,6 +83,7 @@ def killed_in_take(step: int) -> int:
     return come.value
 
 
+@pytest.mark.usefixtures("real")
 def test_a_worker_killed_while_it_takes_a_job_does_not_make_the_others_wait():
     assert next(step for step in itertools.count() if killed_in_take(step) <= step) > 8
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("real")
+
 TRAIN = """
 import os, pathlib
 place = pathlib.Path(os.environ["CORDEE_DATA_CORPUS"])
@@ -49,6 +51,7 @@ def events(document: dict, name: str) -> list[dict]:
     return [line for line in lines if line["event"] == name]
 
 
+@pytest.mark.gate
 def test_ranks_find_what_was_read_once_for_all_nodes(job):
     document, done = run(job)
     assert document["state"] == "finished", done.stderr

@@ -55,8 +55,11 @@ def who(request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.fixture
-def run(images: Path, who: list[str]) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command in the namespace engine, to its end."""
+def run(
+    images: Path, who: list[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command in the namespace engine, to its end, from a folder that every user can enter."""
+    monkeypatch.chdir("/")
 
     def run_it(
         *argv: str, kind: str = "folder", env: Mapping[str, str] = ENV, **fields: object

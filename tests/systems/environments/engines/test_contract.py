@@ -7,6 +7,8 @@ import pytest
 from cordee.systems.environments.node.engines import find_engine
 from cordee.testing.engines import EngineCase, EngineContract
 
+pytestmark = pytest.mark.usefixtures("real")
+
 
 class TestNamespaceEngine(EngineContract):
     @pytest.fixture(params=["folder as root", "squashfs as user"])

@@ -19,6 +19,8 @@ from cordee.systems.environments.node.engines.podman import pause
 from cordee.testing.containers import ENV, environment_in
 from cordee.testing.engines import EngineCase, namespaces_of, processes_in
 
+pytestmark = pytest.mark.usefixtures("real")
+
 
 def test_the_first_process_is_the_program_that_was_tried_on_each_machine():
     # The one for aarch64 was run under qemu-user when it was made; this machine runs its own in the tests below.

@@ -31,6 +31,7 @@ def test_the_command_gets_what_the_startup_leaves_and_begins_where_it_would(run)
 
 
 @pytest.mark.parametrize("engine", ["namespace", "podman"])
+@pytest.mark.usefixtures("real")
 def test_the_first_command_that_fails_is_named_and_nothing_after_it_runs(images, engine):
     environment = environment_in(images, startup=("true", "(exit 7)", "echo after >&2"))
     done = subprocess.run(

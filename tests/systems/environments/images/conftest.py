@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from cordee.systems.environments.images.grown import Stem, grow
 from cordee.systems.environments.images.merged import MergedLayers, merge
 from cordee.systems.environments.images.store.image_store import ImageStore
 from cordee.testing.oci import LayerEntry, OciLayout
+from cordee.testing.patience import wait_until
 
 
 @pytest.fixture
@@ -49,12 +49,9 @@ def held(path: Path) -> dict[str, tuple[str, str | bytes]]:
 
 def wait_for_no_process(words: str) -> None:
     """Wait until no command line has these words in it."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if not any(words.encode() in line for line in command_lines()):
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"a process is left: {words}")
+    wait_until(
+        lambda: not any(words.encode() in line for line in command_lines()), said=lambda: f"a process is left: {words}"
+    )
 
 
 def command_lines() -> list[bytes]:

@@ -278,6 +278,7 @@ def test_a_login_that_names_a_variable_which_is_not_set_is_refused(tmp_path: Pat
 # The program.
 
 
+@pytest.mark.usefixtures("real")
 def test_without_skopeo_podman_fetches_and_the_digest_is_the_same(
     pull: Pull, registry: LoopbackRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

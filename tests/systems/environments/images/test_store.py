@@ -147,6 +147,7 @@ class Killed:
         sys.addaudithook(hook)
 
 
+@pytest.mark.usefixtures("real")
 def test_an_import_may_be_killed_at_any_moment(store: ImageStore, layout: OciLayout) -> None:
     killed = Killed(lambda: imported(store, layout), store.folder)
     moments = 0

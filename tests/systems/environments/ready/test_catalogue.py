@@ -72,6 +72,7 @@ def test_the_fabric_of_a_machine_is_its_fastest(tmp_path, path, fabric):
     assert fabric_here(str(tmp_path)) == fabric
 
 
+@pytest.mark.usefixtures("real")
 def test_the_doctor_tries_this_machine(tmp_path, cordee_environ):
     (tmp_path / "env.toml").write_text("")
     found = {each.what: each for each in doctor.examine(str(tmp_path / "env.toml"), "local", None, 2, cordee_environ)}

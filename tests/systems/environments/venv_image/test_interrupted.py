@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from cordee.machine.squashfs.errors import PackError
 from cordee.systems.environments.venv_image import write
 from cordee.systems.environments.venv_image.packing import pack
+from cordee.testing.patience import wait_until
 
 COMMAND = [sys.executable, "-m", "cordee.faces.cli", "env", "pack", "--no-verify"]
 # Says who it is, stops, and when it is continued goes on as the real one does: until its input ends.
@@ -25,11 +25,7 @@ exec {real} "$@"
 """
 
 
-def wait_for(condition, seconds=30.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+wait_for = wait_until
 
 
 def process_state(pid: int) -> str:

@@ -252,6 +252,7 @@ def test_xids_that_the_driver_tells_count_only_where_the_kernel_log_is_closed(no
     assert found["evidence"]["pci_bus_id"] == "0000:10:00"
 
 
+@pytest.mark.usefixtures("real")
 def test_a_file_system_that_hangs_is_told_and_whoever_asked_is_left_behind(node, tmp_path, monkeypatch):
     commands = tmp_path / "bin"
     commands.mkdir()

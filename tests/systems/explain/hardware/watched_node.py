@@ -18,6 +18,7 @@ from cordee.runs.plan import plan_of
 from cordee.systems.explain.node.hardware.watch import HardwareWatch
 from cordee.testing.hosts.host_tree import HostTree
 from cordee.testing.hosts.kernel_log import append_kmsg, write_kmsg
+from cordee.testing.patience import PatientWait
 
 TIMEOUTS = dict.fromkeys(("connect_s", "heartbeat_s", "lost_s", "orphan_s", "kill_s", "lease_s"), 5.0)
 _LONGEST_S = 30.0
@@ -88,9 +89,9 @@ class WatchedNode:
         Raises:
             AssertionError: it never is.
         """
-        until = monotonic() + _LONGEST_S
+        patience = PatientWait(_LONGEST_S)
         while not holds(self.found()):
-            assert monotonic() < until, self.found()
+            assert not patience.over(), self.found()
             self._loop.run_until_complete(self._look())
         return self.found()
 

@@ -49,6 +49,8 @@ modules = []
 """
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_ranks_of_a_run_trace_the_same_steps_and_train_as_without(tmp_path):
     job = tmp_path / "job"
     job.mkdir()

@@ -17,6 +17,8 @@ from cordee.testing.runs.watched_ranks import WatchedRanks, make_node_zip, watch
 from cordee.wire.messages import ProfileRanks
 from cordee.wire.pulse import EXTRAS
 
+pytestmark = pytest.mark.usefixtures("real")
+
 SCRIPT = Path(__file__).with_name("traced_train.py")
 
 

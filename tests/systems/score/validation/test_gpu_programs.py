@@ -81,6 +81,7 @@ def ran(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return dict(zip(CASES, zip(told, seen, strict=True), strict=True))
 
 
+@pytest.mark.usefixtures("real")
 def test_blocks_are_held_by_as_many_sms_as_are_told_and_no_two_by_one(ran):
     told, launches = ran["quarter"]
     assert told == {"sm_ratio": 33 / 132, "occupancy_ratio": 33 / 132 / 64}

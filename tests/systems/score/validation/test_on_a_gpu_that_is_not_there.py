@@ -12,6 +12,8 @@ from cordee.faces.cli import main
 from cordee.systems.score.validation.judge import read_document
 from cordee.testing.nvml import FakeGpus
 
+pytestmark = pytest.mark.usefixtures("real")
+
 # What `gemm` and the look for GPUs need of torch; a multiplication takes 2 ms and no CPU.
 TORCH = """
 import time, types

@@ -8,6 +8,8 @@ import pytest
 
 from cordee.faces.cli import main
 
+pytestmark = pytest.mark.usefixtures("real")
+
 
 def test_workloads_of_cores_are_recorded_scored_and_judged_by_what_they_know_of_themselves(tmp_path, capsys):
     target = tmp_path / "validation"

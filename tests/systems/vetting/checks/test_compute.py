@@ -293,6 +293,8 @@ def test_modules_beside_the_ranks_do_not_hide_the_library(tmp_path: Path) -> Non
     assert one("gpu.gemm", QUICK["gpu.gemm"], workdir=str(tmp_path))["status"] == "pass"
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_torch_on_the_cpu_goes_the_way_of_the_gpus() -> None:
     numpy = one("gpu.gemm", {"device": "cpu", "size": 512, "seconds": 0.05})
     for dtype in ("fp32", "bf16"):
@@ -310,6 +312,7 @@ def test_torch_on_the_cpu_goes_the_way_of_the_gpus() -> None:
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_torch_sums_over_processes_with_gloo() -> None:
     result = one(
         "gpu.allreduce",

@@ -60,6 +60,7 @@ class TestOurs(CheckContract):
         return case
 
 
+@pytest.mark.usefixtures("real")
 def test_the_template_fulfils_the_contract(tmp_path: Path) -> None:
     written = write_template(tmp_path / "checks")
     assert [path.name for path in written] == ["README.md", "disk_speed.py", "test_disk_speed.py", "protocol.yaml"]
@@ -112,6 +113,7 @@ class TestBad(CheckContract):
 """
 
 
+@pytest.mark.usefixtures("real")
 def test_the_contract_finds_what_is_wrong_with_a_check(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(BAD)
     (tmp_path / "test_bad.py").write_text(BAD_TEST.format(place=f"{tmp_path}/bad.py:Bad"))

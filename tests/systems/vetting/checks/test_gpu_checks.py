@@ -394,6 +394,7 @@ def test_a_gpu_that_is_shared_out_is_not_judged_for_residue(gpus):
         ),
     ],
 )
+@pytest.mark.usefixtures("real")
 def test_nvidia_smi_that_is_missing_or_hangs_is_a_warning_or_a_fault(program, words, gpus, tmp_path):
     folder = tmp_path / "bin"
     folder.mkdir()

@@ -11,6 +11,8 @@ import pytest
 from cordee.systems.vetting.node.checks import run_checks
 from cordee.testing.hosts.simulated_gpus import SimulatedGpus
 
+pytestmark = pytest.mark.usefixtures("real")
+
 UUIDS = [f"GPU-{index:08d}-0000-0000-0000-000000000000" for index in range(2)]
 QUICK: dict[str, dict[str, Any]] = {
     "gpu.gemm": {"seconds": 0.02, "size": 64},

@@ -121,6 +121,7 @@ def test_a_mistyped_parameter_is_unknown_with_its_name(folder: Path) -> None:
     assert "my.Good does not take leest" in one(folder, "Good", {"leest": 3})["evidence"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_class_that_is_stuck_says_where(folder: Path) -> None:
     result = one(folder, "Stuck", deadline_s=10.0)
     assert (result["status"], result["cause"]) == ("unknown", "timeout")

@@ -148,6 +148,8 @@ def test_a_partner_that_sends_nothing_is_named() -> None:
         connection.close()
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_two_nodes_measure_with_torch() -> None:
     listen, connect = meet(backend="torch", payload_bytes=1 << 20, deadline_s=120)
     assert listen["status"] == connect["status"] == "pass", (listen, connect)
@@ -157,6 +159,7 @@ def test_two_nodes_measure_with_torch() -> None:
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_with_torch_a_partner_with_another_token_is_turned_away() -> None:
     port = pick_port(HOST)
     ends = [
@@ -169,6 +172,7 @@ def test_with_torch_a_partner_with_another_token_is_turned_away() -> None:
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_with_torch_a_partner_that_does_not_listen_is_named() -> None:
     result = result_of(start("connect", "n1", "n7", pick_port(HOST), backend="torch", deadline_s=15))
     assert "cannot reach n7" in result["evidence"]

@@ -195,6 +195,7 @@ def test_storage_that_reads_too_slowly_fails_with_both_speeds(tmp_path: Path) ->
     assert result["value"] < result["threshold"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_pipe_that_nobody_writes_to_hangs_and_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     result = one("storage.read", workdir=tmp_path, file="pipe", deadline_s=12.0)

@@ -81,6 +81,7 @@ def test_the_second_confirmation_drains_a_node_with_its_reason(slurm, nodes, fol
     assert (deed.action, deed.phase, deed.reason) == ("drain", "done", state.reason)
 
 
+@pytest.mark.gate
 def test_a_drain_of_an_administrator_is_left_alone(slurm, nodes, remember, act):
     slurm.drain(nodes[0], "fan is broken")
     remember(broken(nodes[0], "1"))

@@ -25,6 +25,7 @@ from cordee.testing.hosts.kernel_log import write_kmsg, xid_line
 from cordee.testing.hosts.preloading import build_faults, faulty
 from cordee.testing.hosts.simulated_nodes import SimulatedNode, SimulatedNodes, Vetted
 from cordee.testing.nvml import build
+from cordee.testing.patience import wait_until
 
 SOURCE = str(Path(checks.__file__).parents[5])
 BAD = "n3"
@@ -575,6 +576,7 @@ VETTINGS = [*together(FAULTS), *(pytest.param([fault], marks=pytest.mark.campaig
 @pytest.mark.parametrize(
     "faults", VETTINGS, ids=lambda group: "+".join(fault.name.replace(" ", "-") for fault in group)
 )
+@pytest.mark.usefixtures("real")
 def test_the_right_node_and_rule_are_named_for(faults: list[Fault], tmp_path: Path, library: Path) -> None:
     evals = [one for fault in faults for one in fault.evals]
     with allocation(tmp_path, library, faults[0].gpus) as nodes:
@@ -607,10 +609,7 @@ WAITING = ask("command", command=["sh", "-c", "touch here; until [ -e ../shared/
 
 
 def wait_for(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(what)
 
 
 def all_wait(nodes: SimulatedNodes) -> None:
@@ -657,6 +656,7 @@ def test_a_rank_that_dies_meanwhile_is_named(tmp_path: Path, library: Path) -> N
     assert "1 of its 2 tasks do not answer: 1 (" in vetted.rules(BAD)["rank.missing"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_rank_that_never_starts_is_named(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library, tasks=2) as nodes:
         nodes[BAD].prefix += ["sh", "-c", 'test "$CORDEE_VET_LOCAL_RANK" = 1 && exit 9; exec "$@"', "sh"]
@@ -665,6 +665,7 @@ def test_a_rank_that_never_starts_is_named(tmp_path: Path, library: Path) -> Non
     assert "1 (never came)" in vetted.rules(BAD)["rank.missing"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_node_that_the_network_does_not_reach_is_silent(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library) as nodes:
         nodes[BAD].prefix += ["unshare", "--map-root-user", "--net"]
@@ -750,6 +751,7 @@ def stays_stuck(pid: int) -> bool:
     return bool(first) and stuck_below(pid) == first
 
 
+@pytest.mark.usefixtures("real")
 def test_a_process_that_is_really_stuck_in_the_kernel_is_named(tmp_path: Path, library: Path) -> None:
     mount = tmp_path / "mount"
     mount.mkdir()
@@ -814,6 +816,7 @@ def paced(nodes: SimulatedNodes, slow: dict[str, list[str]]) -> None:
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_a_node_that_is_slow_with_everybody_is_named(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library) as nodes:
         paced(nodes, {BAD: ["n1", "n2", "n4"]})
@@ -824,6 +827,7 @@ def test_a_node_that_is_slow_with_everybody_is_named(tmp_path: Path, library: Pa
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_a_link_between_two_nodes_is_named_and_neither_node_is_left_out(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library) as nodes:
         paced(nodes, {"n2": ["n3"], "n3": ["n2"]})
@@ -835,6 +839,7 @@ def test_a_link_between_two_nodes_is_named_and_neither_node_is_left_out(tmp_path
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_a_node_that_reaches_the_conductor_but_no_peer_is_named(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library) as nodes:
         nodes[BAD].env.update(faulty(build_faults(tmp_path), cut_off="cordee.systems.vetting.node.checks"))

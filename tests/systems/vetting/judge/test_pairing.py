@@ -175,6 +175,8 @@ def test_two_healthy_nodes_pass_and_the_results_bear_the_protocols_name() -> Non
     assert [pair["round"] for pair in outcome.pairs] == [1, 2]
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_the_slow_node_is_named() -> None:
     outcome = run(Network(4, slow={"n2": 0.1}))
     assert off(outcome) == {"n2": "fail"}
@@ -182,6 +184,7 @@ def test_the_slow_node_is_named() -> None:
     assert (document["verdict"], document["exclude"]) == ("exclude", ["n2"])
 
 
+@pytest.mark.usefixtures("real")
 def test_a_slow_link_is_named_and_its_nodes_stay() -> None:
     a, b = asyncio.run(_first_pair())
     outcome = run(Network(4, links={frozenset((a, b)): 0.1}))
@@ -196,6 +199,7 @@ async def _first_pair() -> tuple[str, str]:
     return PairTest([f"n{index}" for index in range(4)], "seed").next_round()[0]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_node_that_is_cut_off_is_named_and_its_partners_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairing, "_ROUND_SLACK_S", 10.0)
     outcome = run(Network(4, cut_off=("n1",)), settings={"retests": 0})
@@ -204,6 +208,7 @@ def test_a_node_that_is_cut_off_is_named_and_its_partners_are_not(monkeypatch: p
     assert "refused" in outcome.results["n1"]["evidence"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_node_whose_agent_is_gone_is_silent_and_its_partners_are_met_again() -> None:
     outcome = run(Network(4, gone=("n3",)))
     assert off(outcome) == {"n3": "unknown"}, outcome.results
@@ -211,6 +216,7 @@ def test_a_node_whose_agent_is_gone_is_silent_and_its_partners_are_met_again() -
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_a_frozen_node_is_silent() -> None:
     outcome = run(Network(4, frozen=("n3",)))
     assert off(outcome) == {"n3": "unknown"}, outcome.results

@@ -167,6 +167,7 @@ def test_only_the_task_that_conducts_imports_what_reads_a_protocol(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.usefixtures("real")
 def test_a_tenth_of_the_nodes_dead_or_silent_is_named_and_left_out(tmp_path, number):
     with VettingTasks(tmp_path, 20, gate=True, deadline_s=20.0) as tasks:
         tasks.wait_at_the_gate()
@@ -180,12 +181,15 @@ def test_a_tenth_of_the_nodes_dead_or_silent_is_named_and_left_out(tmp_path, num
     assert {result["cause"] for result in tasks.results(7).values() if result["status"] == "unknown"} == {"silent"}
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.gate
 def test_a_node_that_never_comes_is_named(tmp_path):
     with VettingTasks(tmp_path, 4, deadline_s=12.0, absent=((3, 0),)) as tasks:
         assert set(tasks.end().values()) == {3}
     assert tasks.document["exclude"] == ["s3"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_task_that_never_comes_makes_its_node_unknown(tmp_path):
     with VettingTasks(tmp_path, 4, 2, deadline_s=12.0, absent=((3, 1),)) as tasks:
         assert set(tasks.end().values()) == {3}
@@ -222,6 +226,7 @@ def test_a_task_that_says_what_nobody_understands_is_given_up_and_the_others_are
     assert tasks.results(1)["gate"]["status"] == tasks.results(3)["gate"]["status"] == "pass"
 
 
+@pytest.mark.usefixtures("real")
 def test_what_was_stuck_is_said_with_its_stack(tmp_path):
     with VettingTasks(tmp_path, 1, gate=True, deadline_s=8.0) as tasks:
         assert set(tasks.end().values()) == {4}
@@ -246,6 +251,7 @@ def test_the_next_node_conducts_when_the_first_dies_and_no_check_runs_twice(tmp_
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_the_third_node_conducts_when_two_have_died(tmp_path):
     with VettingTasks(tmp_path, 8, gate=True) as tasks:
         tasks.wait_at_the_gate()
@@ -258,6 +264,7 @@ def test_the_third_node_conducts_when_two_have_died(tmp_path):
     assert tasks.document["exclude"] == ["s1", "s2"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_conductor_that_hung_for_a_while_ends_with_the_others_verdict(tmp_path):
     with VettingTasks(tmp_path, 4, gate=True) as tasks:
         tasks.wait_at_the_gate()
@@ -271,6 +278,7 @@ def test_a_conductor_that_hung_for_a_while_ends_with_the_others_verdict(tmp_path
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_the_next_node_conducts_when_the_first_never_comes(tmp_path):
     with VettingTasks(tmp_path, 4, deadline_s=12.0, absent=((1, 0),)) as tasks:
         assert set(tasks.end().values()) == {3}
