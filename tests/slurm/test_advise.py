@@ -30,6 +30,8 @@ from cordee.systems.advise.collect import collect_situation
 from cordee.testing.patience import wait_until
 from cordee.testing.slurm import DisposableSlurm
 
+pytestmark = pytest.mark.usefixtures("real")
+
 _SETTINGS = {
     "AccountingStorageEnforce": "limits,qos,associations",
     "JobAcctGatherParams": "OverMemoryKill",
@@ -131,7 +133,6 @@ def advised(run: RunFolder) -> Advice:
         (["--qos=tiny", "--time=5", "--gres=gpu:3"], "QOSMaxGRES", "waits-qosmaxgresperuser", None),
     ],
 )
-@pytest.mark.usefixtures("real")
 def test_a_job_that_waits_is_explained(cluster, run, options, code, rule, change):
     job = submit(run, *options)
     until(job, reason(code))
@@ -306,7 +307,6 @@ def test_the_command_prints_the_verdict_first_and_tells_failure_by_its_code(clus
     assert "advise" in COMMANDS
 
 
-@pytest.mark.usefixtures("real")
 def test_a_controller_that_is_down_is_said_and_is_no_failure(cluster, run, monkeypatch):
     submit(run, "--hold")
     monkeypatch.setenv("SLURM_CONF", cluster.impatient()["SLURM_CONF"])
@@ -376,7 +376,6 @@ def test_a_job_that_was_preempted_for_good_says_so(cluster, run):
 
 
 @pytest.mark.campaign
-@pytest.mark.usefixtures("real")
 def test_a_job_whose_time_was_up_asks_for_more(cluster, run):
     job = submit(run, "--time=10")
     until(job, running)

@@ -18,6 +18,8 @@ from cordee.testing.slurm.daemons import wait_until
 
 from .conftest import HEAD, Make
 
+pytestmark = pytest.mark.usefixtures("real")
+
 H = 3600
 SET_UP = (
     ("sacctmgr", "-i", "add", "qos", "short", "set", "MaxWall=01:00:00"),
@@ -79,7 +81,6 @@ def _errors_and_refused(make: Make, need: str) -> tuple[list[str], bool]:
     return errors, refused
 
 
-@pytest.mark.usefixtures("real")
 def test_accounts_and_qos_are_drafted(cluster: DisposableSlurm) -> None:
     draft = discover()
     assert draft.profile.accounts is not None
@@ -105,6 +106,7 @@ def test_accounts_and_qos_are_drafted(cluster: DisposableSlurm) -> None:
         ('qos = "narrow"\nnodes = 2', "over-limit"),
     ],
 )
+@pytest.mark.gate
 def test_what_accounting_refuses_a_plan_refuses(cluster: DisposableSlurm, make: Make, need: str, rule: str) -> None:
     assert _errors_and_refused(make, need) == ([rule], True)
 

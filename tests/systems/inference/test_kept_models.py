@@ -11,6 +11,8 @@ from tests.systems.services.conftest import services  # noqa: F401  a fixture
 from cordee.systems.inference import endpoint
 from cordee.systems.inference.model import _placed
 
+pytestmark = pytest.mark.usefixtures("real")
+
 PROGRAM = """
 import http.server, os, sys
 model = sys.argv[3]
