@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from cordee.core.errors import UsageError
 from cordee.job import prepared as module
 from cordee.job.prepared import PrepareError, prepare, prepared
+from cordee.testing.patience import wait_until
 
 SOURCE = str(Path(module.__file__).parents[2])
 
@@ -120,10 +120,7 @@ def test_a_preparation_that_is_killed_is_made_anew(index: Path, tmp_path: Path) 
         env={**os.environ, "PYTHONPATH": SOURCE},
         start_new_session=True,
     )
-    until = time.monotonic() + 60
-    while not made.exists():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(made.exists)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert prepared(["tiny-check-tool"], into=into) is None

@@ -18,6 +18,7 @@ from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import OwnershipError
 from cordee.machine.processes.tree import all_processes, read_process
 from cordee.testing.hosts.preloading import build_faults, faulty
+from cordee.testing.patience import wait_until
 from cordee.testing.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
@@ -215,11 +216,7 @@ def test_a_deleted_run_folder_ends_everything(job, start):
     pids = [run.pid("keeper"), run.pid("supervisor"), run.pid("rank 0"), run.pid("rank 1")]
     shutil.rmtree(run.folder.root, ignore_errors=True)
     shutil.rmtree(run.folder.root, ignore_errors=True)
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline and (living(pids) or run.processes()):
-        time.sleep(0.1)
-    assert living(pids) == []
-    assert run.processes() == []
+    wait_until(lambda: not living(pids) and not run.processes(), said=lambda: (living(pids), run.processes()))
 
 
 def test_a_file_system_that_does_not_say_who_owns_the_run_takes_it_from_nobody(job, start, tmp_path, monkeypatch):
@@ -231,9 +228,7 @@ def test_a_file_system_that_does_not_say_who_owns_the_run_takes_it_from_nobody(j
     was = [run.pid("keeper"), run.pid("supervisor"), run.pid("rank 0"), run.pid("rank 1")]
     unseen.touch()
     logs = [run.folder.control / f"{name}.log" for name in ("supervisor", "keeper")]
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline and any("cannot see who owns" not in log.read_text() for log in logs):
-        time.sleep(0.05)
+    wait_until(lambda: all("cannot see who owns" in log.read_text() for log in logs))
     assert living(was) == was
     unseen.unlink()
     gate.touch()

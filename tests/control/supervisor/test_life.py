@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import time
 
 import pytest
 
@@ -221,9 +220,7 @@ def test_resume_goes_on_from_the_newest_checkpoint_in_a_new_segment(job, start):
 
     client_journal(run.folder.journal).append("resume_requested")
     run.start()
-    deadline = time.monotonic() + 60
-    while run.state.segments < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    run.wait(lambda state: state.segments == 2)
     state = run.wait_end()
     assert (state.state, state.segments) == ("finished", 2)
     assert state.resume_step

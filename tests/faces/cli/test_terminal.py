@@ -12,6 +12,8 @@ import time
 
 import pytest
 
+from cordee.testing.patience import wait_until
+
 COMMAND = [sys.executable, "-m", "cordee.faces.cli"]
 
 
@@ -27,13 +29,14 @@ class Terminal:
 
     def expect(self, text: bytes, seconds: float = 30.0) -> None:
         """Read until `text` has appeared."""
-        deadline = time.monotonic() + seconds
         os.set_blocking(self.descriptor, False)
-        while text not in self.seen:
-            assert time.monotonic() < deadline, self.seen.decode(errors="replace")
+
+        def seen() -> bool:
             with contextlib.suppress(BlockingIOError, OSError):
                 self.seen += os.read(self.descriptor, 65536)
-            time.sleep(0.02)
+            return text in self.seen
+
+        wait_until(seen, seconds, said=lambda: self.seen.decode(errors="replace"))
 
     def type(self, text: bytes) -> None:
         """Press keys."""
@@ -50,6 +53,7 @@ class Terminal:
             time.sleep(0.02)
 
 
+@pytest.mark.usefixtures("real")
 def test_ctrl_c_asks_and_detaching_leaves_the_run_going(cordee):
     cordee.job(steps=3000, pause=0.02)
     terminal = Terminal(cordee.folder, "run")
@@ -86,10 +90,7 @@ def test_a_terminal_that_goes_away_and_a_killed_client_do_not_end_the_run(cordee
     client.send_signal(signal.SIGKILL)
     client.wait()
     os.waitpid(terminal.pid, 0)
-    deadline = time.monotonic() + 60
-    while cordee.json("show")["state"] == "running" and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert cordee.json("show")["state"] == "finished"
+    assert wait_until(lambda: (state := cordee.json("show")["state"]) != "running" and state) == "finished"
 
 
 def test_detach_returns_at_once_and_logs_follow_to_the_end(cordee):
@@ -100,12 +101,11 @@ def test_detach_returns_at_once_and_logs_follow_to_the_end(cordee):
     assert followed.stdout.splitlines() == [f"step {step}" for step in range(60)]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_shell_opens_inside_the_job(cordee):
     cordee.job(steps=3000, pause=0.02, toml='setup = ["export FROM_SETUP=yes"]\n[need]\nnodes = 2')
     assert cordee("run", "--detach").returncode == 0
-    deadline = time.monotonic() + 30
-    while not cordee.json("show")["ranks"] and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: cordee.json("show")["ranks"])
     terminal = Terminal(cordee.folder, "shell", "last", "--node", "local-1", "--", "bash", "--norc", "-i")
     terminal.type(b"echo at $CORDEE_NODE $FROM_SETUP; exit 7\n")
     terminal.expect(b"at local-1 yes")
@@ -115,6 +115,7 @@ def test_a_shell_opens_inside_the_job(cordee):
     assert "connected: local-0, local-1" in missing.stderr
 
 
+@pytest.mark.usefixtures("real")
 def test_watch_turns_to_its_views_leaves_with_q_and_the_run_goes_on(cordee):
     cordee.job(steps=3000, pause=0.02)
     assert cordee("run", "--detach").returncode == 0

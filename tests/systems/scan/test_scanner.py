@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import random
 import resource
 import signal
 import struct
@@ -285,10 +286,11 @@ def test_pickles_that_begin_anywhere_are_found_where_they_do_harm(look, canary, 
         pickle.dumps(made.Payload(canary), protocol),
         pickle.dumps({"a": [1, 2.0], "b": datetime.now()}, protocol),
     )
-    sqlite, random = b"SQLite format 3\0".ljust(4096, b"\0"), os.urandom(200_000)
-    for before in (sqlite, b"PAR1\x15\0", random, random * 11, b"\x89HDF\r\n\x1a\n".ljust(800, b"\0")):
-        assert look(before + bad + bytes(100)).verdict == "block", before[:20]
-        assert look(before + good + bytes(100)).verdict == "clean", before[:20]
+    sqlite, noise = b"SQLite format 3\0".ljust(4096, b"\0"), random.Random(protocol).randbytes(200_000)
+    for before in (sqlite, b"PAR1\x15\0", noise, noise * 11, b"\x89HDF\r\n\x1a\n".ljust(800, b"\0")):
+        for content, verdict in ((bad, "block"), (good, "clean")):
+            found = look(before + content + bytes(100))
+            assert found.verdict == verdict, (before[:20], found)
     for text in (b"model: %s\n", b'"data": "%s"', b"MODEL\n%s\n"):
         assert look(text % base64.b64encode(bad)).verdict == "block"
         assert look(text % base64.encodebytes(bad)).verdict == "block"
@@ -298,7 +300,7 @@ def test_pickles_that_begin_anywhere_are_found_where_they_do_harm(look, canary, 
 @pytest.mark.parametrize("protocol", [0, 1])
 def test_a_pickle_of_text_behind_a_header_is_found(look, canary, protocol):
     bad = pickle.dumps(made.Payload(canary), protocol)
-    for before in (b"MODEL 1.0\n", b"# weights\n" * 100, b"MAGIC\0\1\2\3", os.urandom(64)):
+    for before in (b"MODEL 1.0\n", b"# weights\n" * 100, b"MAGIC\0\1\2\3", random.Random(protocol).randbytes(64)):
         assert look(before + bad).verdict == "block", before[:20]
     for text in ("see\ncos\nx y\n", "import os\nos.getcwd\n", "how: `cos` and\nsystem\n(\n"):
         assert look(text.encode()).verdict == "clean", text

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ import cordee
 from cordee.machine.processes.tree import is_same_process, read_process
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
+from cordee.testing.patience import wait_until
 
 
 def test_exit_code_input_and_output_pass_through_byte_for_byte(record, recording):
@@ -209,15 +209,10 @@ def test_a_full_disk_or_a_deleted_folder_does_not_end_the_command(record, record
     sampler = read_process(recorder.pid)
     process.stdin.write("\n")
     process.stdin.flush()
-    time_limit = time.monotonic() + 120
-    while recording.root.exists():
-        assert time.monotonic() < time_limit
-        time.sleep(0.01)
+    wait_until(lambda: not recording.root.exists())
     process.communicate("\n")
     assert process.returncode == 0
-    while is_same_process(recorder.pid, sampler.start_ticks):
-        assert time.monotonic() < time_limit
-        time.sleep(0.01)
+    wait_until(lambda: not is_same_process(recorder.pid, sampler.start_ticks))
 
 
 def test_inside_a_run_the_agent_samples_and_record_only_passes_on(record, recording, tmp_path):
