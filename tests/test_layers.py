@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import functools
 import os
 import resource
 import shutil
@@ -79,11 +80,12 @@ ORDER = list(PLATFORM)
 
 
 class Import(NamedTuple):
-    """One import: the module as written, its line, whether it happens when the importing module is imported."""
+    """One import: the module as written, its line, whether it happens when the importing module is imported, and for types only."""
 
     module: str
     line: int
     at_once: bool
+    for_types: bool
 
 
 def dotted(path: Path) -> str:
@@ -101,47 +103,33 @@ def is_node_side(name: str) -> bool:
     return name in NODE_SIDE
 
 
-def for_types_only(tree: ast.Module) -> set[int]:
-    """Return the ids of the nodes below `if TYPE_CHECKING:`."""
-    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
-    return {id(inner) for block in blocks for statement in block.body for inner in ast.walk(statement)}
+@functools.cache
+def named_in(source: str) -> tuple[list[Import], list[tuple[str, int]]]:
+    """Return every import, and (text, line) of every string that is the name of one of our modules.
 
-
-def inside_functions(tree: ast.Module) -> set[int]:
-    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    return {id(inner) for function in functions for inner in ast.walk(function)}
-
-
-def imports_of(source: str, *, types_too: bool = False) -> Iterator[Import]:
-    """Yield every import that can happen at run time; `from cordee.runs import folder` is `cordee.runs.folder`.
-
-    Args:
-        types_too: also those that only type checkers see.
+    `from cordee.runs import folder` is an import of `cordee.runs.folder`.
     """
-    tree = ast.parse(source)
-    types = set() if types_too else for_types_only(tree)
-    deferred = inside_functions(tree)
-    for node in ast.walk(tree):
-        if id(node) in types:
-            continue
-        at_once = id(node) not in deferred
+    imports, texts = [], []
+    waiting: list[tuple[ast.AST, bool, bool]] = [(ast.parse(source), True, False)]
+    while waiting:
+        node, at_once, for_types = waiting.pop()
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, node.lineno, at_once)
+            imports += [Import(alias.name, node.lineno, at_once, for_types) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             for alias in node.names:
                 inner = f"{module}.{alias.name}"
-                yield Import(inner if inner.removeprefix("cordee.") in MODULES else module, node.lineno, at_once)
-
-
-def names_of_ours(source: str) -> Iterator[tuple[str, int]]:
-    """Yield (text, line) of every string that is the name of one of our modules."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                known = inner.removeprefix("cordee.") in MODULES
+                imports.append(Import(inner if known else module, node.lineno, at_once, for_types))
+        elif isinstance(node, ast.Constant):
             text = node.value
-            if text.removeprefix("cordee.") in MODULES and text.startswith("cordee.") and text not in ENTRY_POINTS:
-                yield text, node.lineno
+            if isinstance(text, str) and text.startswith("cordee.") and text not in ENTRY_POINTS:
+                texts += [(text, node.lineno)] if text.removeprefix("cordee.") in MODULES else []
+        at_once = at_once and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        inside = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        bodies = {id(one) for one in node.body} if inside else set()
+        waiting += [(one, at_once, for_types or id(one) in bodies) for one in ast.iter_child_nodes(node)]
+    return imports, texts
 
 
 def storey(name: str) -> tuple[str, str]:
@@ -182,10 +170,8 @@ def crossings_of(name: str, source: str) -> Iterator[tuple[str, str]]:
 
     A module that is named by a text, to be run or imported, counts as imported.
     """
-    for module, line in [
-        *((found.module, found.line) for found in imports_of(source, types_too=True)),
-        *names_of_ours(source),
-    ]:
+    imports, texts = named_in(source)
+    for module, line in [*((found.module, found.line) for found in imports), *texts]:
         inner = module.removeprefix("cordee.")
         if module.startswith("."):
             yield module, f"{name}:{line}: a relative import; modules are named in full"
@@ -195,7 +181,10 @@ def crossings_of(name: str, source: str) -> Iterator[tuple[str, str]]:
 
 def faults_of_side(name: str, source: str) -> Iterator[str]:
     """Yield what a node-side module takes from the document side or from other people at once."""
-    for found in imports_of(source):
+    imports, texts = named_in(source)
+    for found in imports:
+        if found.for_types:
+            continue
         top, _, inner = found.module.partition(".")
         if top == "cordee":
             if inner and inner in MODULES and not is_node_side(inner):
@@ -205,7 +194,7 @@ def faults_of_side(name: str, source: str) -> Iterator[str]:
                 yield f"{name}:{found.line}: imports {top}, which is not in the standard library"
             elif found.at_once:
                 yield f"{name}:{found.line}: imports {top} at once; it must be deferred"
-    for text, line in names_of_ours(source):
+    for text, line in texts:
         if not is_node_side(text.removeprefix("cordee.")) and (name, text) not in CALLED_BY_NAME:
             yield f"{name}:{line}: names {text} of the document side"
 
@@ -392,6 +381,7 @@ def cpu_s(program: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(
     "statement",
     [
