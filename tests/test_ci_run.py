@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("real")
+
 ROOT = Path(__file__).parents[1]
 MAKEFILE = "test:\n\t.venv/bin/pytest -n 2 $(ARGS)\n"
 PASSES = "def test_passes(): pass\n"

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 WAYS = """
 import pytest
 
@@ -39,6 +41,7 @@ def run_pytest(folder: Path, *options: str, forbid: bool) -> subprocess.Complete
     return subprocess.run([*command, *options], cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.usefixtures("real")
 def test_every_way_to_skip_is_a_failure_when_skips_are_forbidden(tmp_path):
     done = run_pytest(tmp_path, "-n", "1", forbid=True)
     assert done.returncode != 0
@@ -47,11 +50,13 @@ def test_every_way_to_skip_is_a_failure_when_skips_are_forbidden(tmp_path):
         assert f"because {reason}" in done.stdout
 
 
+@pytest.mark.usefixtures("real")
 def test_the_option_forbids_skips_too(tmp_path):
     done = run_pytest(tmp_path, "--no-skips", forbid=False)
     assert "3 failed, 1 passed, 2 errors" in done.stdout
 
 
+@pytest.mark.usefixtures("real")
 def test_skips_pass_when_they_are_allowed(tmp_path):
     done = run_pytest(tmp_path, forbid=False)
     assert done.returncode == 0

@@ -204,6 +204,7 @@ def test_a_report_is_rendered_without_a_package_that_cannot_be_loaded_and_names_
     assert broken.json("show", folder.id)["data"] == []
 
 
+@pytest.mark.usefixtures("real")
 def test_what_it_leaves_is_in_the_catalogue_of_data_sets(tmp_path: Path):
     program = (
         "from cordee.faces.report.datasets import datasets; print([one for one in datasets() if one.name == 'window'])"
@@ -219,6 +220,7 @@ def test_a_stranger_imports_no_face():
     assert not [source for source in sources if "cordee.faces" in source]
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(
     ("entry", "words"),
     [

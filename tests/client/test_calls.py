@@ -30,6 +30,7 @@ def test_outside_a_run_nothing_happens_and_nothing_is_said():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.usefixtures("real")
 def test_numbers_of_every_kind_arrive(channel):
     done = call(
         "import cordee, fractions, numpy, torch\n"
@@ -68,6 +69,7 @@ FORMS = {
 }
 
 
+@pytest.mark.usefixtures("real")
 def test_numbers_may_come_in_a_dict_and_the_step_by_place(channel):
     calls = "".join(f"cordee.log({arguments})\n" for arguments in FORMS)
     done = call("import cordee, collections, numpy, torch\n" + calls, channel)

@@ -84,6 +84,7 @@ def test_the_kind_is_what_the_main_thread_does_where_no_frame_tells(body, groupe
     assert used == sorted(used)
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("runs", [True, False])
 @pytest.mark.parametrize(
     ("path", "function", "kind"),

@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+def seen(real: None, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     folder = tmp_path_factory.mktemp("observed")
     found: list[Seen] = []
 
@@ -55,7 +55,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 
 @pytest.mark.parametrize("kind", ["plain", "fsdp", "ddp"])
-@pytest.mark.usefixtures("real")
 def test_losses_are_the_same_with_it_and_without(seen: Seen, kind: str):
     for rank in (0, 1):
         losses = seen.losses[rank][kind]

@@ -63,6 +63,7 @@ class Waiting:
         self.clock.now += self.lookout.pause_s
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("nodes", [1, 400])
 def test_waiting_for_a_run_that_prints_and_trains_asks_at_most_one_operation_in_two_seconds(folder, nodes):
     waiting = Waiting(folder, nodes)

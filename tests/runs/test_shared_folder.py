@@ -105,6 +105,7 @@ def test_a_journal_that_is_no_file_makes_its_run_unreadable_and_no_other(
     assert (summaries[odd.id].state, reason in summaries[odd.id].reason) == ("unreadable", True), summaries[odd.id]
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("plan", ["{}", "[]", '{"backend": 3}', "[" * 100_000, '{"backend": "moon"}', None])
 def test_a_plan_that_names_no_back_end_hides_no_other_run(plan: str | None, odd: RunFolder, good: RunFolder) -> None:
     odd.plan.unlink()
@@ -119,6 +120,7 @@ def test_a_plan_that_names_no_back_end_hides_no_other_run(plan: str | None, odd:
     assert _cordee(good.root.parent, "show", odd.id).returncode == 0
 
 
+@pytest.mark.usefixtures("real")
 def test_a_fifo_in_any_place_of_a_run_holds_no_command(odd: RunFolder, good: RunFolder) -> None:
     odd.plan.unlink()
     for place in (

@@ -97,6 +97,7 @@ def test_a_simulation_leaves_no_file_open():
     assert os.listdir("/proc/self/fd") == before
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("block", range(6))
 def test_no_rule_is_broken_by_what_is_held(block):
     done = campaign(range(40 * block, 40 * block + 40))
@@ -299,6 +300,7 @@ def _longer(case):
     return replace(case, faults=tuple(replace(fault, seconds=fault.seconds + 30.0) for fault in case.faults))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_defect_that_is_put_back_is_found(mutant, monkeypatch):
     owner, name, replacement, rule, kinds = MUTANTS[mutant]
@@ -593,6 +595,7 @@ def test_a_failing_case_is_made_shorter_and_replays(tmp_path, monkeypatch, capsy
     assert json.loads(capsys.readouterr().out)["violations"] == [list(broken) for broken in short.violations]
 
 
+@pytest.mark.campaign
 def test_a_campaign_goes_on_where_it_was(tmp_path):
     kept = tmp_path / "kept.jsonl"
     *_, first = resumed(kept, range(60), partial(case_of, kinds=("clock",)))
@@ -612,6 +615,7 @@ def test_the_command_says_which_faults_met_which_phase(capsys):
     assert {kind for kind, _, _ in document["met"]} == {"kill_rank"}
 
 
+@pytest.mark.campaign
 def test_every_point_of_a_short_run_is_known_and_some_of_all_pairs_hold(tmp_path):
     all_cases = cases()
     assert len(all_cases) > 80_000

@@ -110,6 +110,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(tmp_path)
 
 
+@pytest.mark.usefixtures("real")
 def test_nothing_in_the_folder_of_submission_is_run_instead_of_the_library(site):
     for name in TAKEN:
         (site.here / f"{name}.py").write_text(HOSTILE)
@@ -121,6 +122,7 @@ def test_nothing_in_the_folder_of_submission_is_run_instead_of_the_library(site)
     assert (done.returncode, replay(read_journal(folder.journal)).state) == (0, "finished"), log
 
 
+@pytest.mark.usefixtures("real")
 def test_ranks_find_what_lies_beside_their_script_as_without_cordee(site, tmp_path):
     (tmp_path / "job" / "secrets.py").write_text("KEY = 'abc'\n")
     folder, plan = site.run(
@@ -164,6 +166,7 @@ def test_a_silent_supervisor_is_not_killed_while_the_disk_does_not_answer(site, 
     assert len(starts.read_text()) == 1
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(
     ("code", "starts", "told"),
     [(0, 1, 0), (EXIT_ENDED, 1, 1), (EXIT_NOT_OURS, 1, 0), (5, 10, 1), (137, 10, 1)],
@@ -176,6 +179,7 @@ def test_slurm_is_told_what_became_of_the_run(site, code, starts, told):
     assert (done.returncode, len(count.read_text())) == (told, starts)
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(("state", "told"), [("finished", 0), ("failed", 1), ("cancelled", 1)])
 def test_a_job_that_comes_after_the_end_tells_slurm_how_the_run_ended(site, state, told):
     folder, plan = site.run()
@@ -187,6 +191,7 @@ def test_a_job_that_comes_after_the_end_tells_slurm_how_the_run_ended(site, stat
     assert len(read_journal(folder.journal)) == before
 
 
+@pytest.mark.usefixtures("real")
 def test_a_run_that_cannot_be_claimed_is_not_taken_for_somebody_elses(site):
     folder, plan = site.run()
     (folder.control / "epochs").write_text("in the way")

@@ -196,6 +196,7 @@ def test_supervisor_and_those_who_wait_together_ask_at_most_two_operations_a_sec
     assert all(one.oldest_s <= 60.0 for one in waiting)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("each_s", [None, 30.0], ids=["one checkpoint", "a checkpoint every 30 s"])
 @pytest.mark.parametrize("several", [(1, 0, 0), (0, 0, 1), (1, 1, 1), (4, 3, 3)], ids=str)
 def test_however_many_wait_all_together_ask_at_most_two_operations_a_second_and_learn_of_the_end(

@@ -16,6 +16,7 @@ from ...job.conftest import FakeSlurm
 ERROR_KEYS = {"kind", "text", "file", "line", "given", "allowed", "next"}
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_explains_with_an_example(cordee, name):
     done = cordee(name, "--help")
@@ -129,6 +130,7 @@ def test_init_reads_an_sbatch_script_and_lists_what_it_leaves_out(cordee):
     assert "nodes = 2" in document["text"]
 
 
+@pytest.mark.usefixtures("real")
 def test_init_writes_a_document_that_check_accepts_and_never_overwrites(cordee):
     (cordee.folder / "train.py").write_text(
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--resume')\np.parse_args()\n"

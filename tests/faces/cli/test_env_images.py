@@ -47,6 +47,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OciLayout:
     return layout
 
 
+@pytest.mark.usefixtures("real")
 def test_an_archive_is_pulled_listed_and_removed(cordee, layout, tmp_path):
     digest = cordee.json("env", "pull", "oci:layout")["pulled"][0]["digest"]
     [image] = cordee.json("env", "images", "--verify")["images"]

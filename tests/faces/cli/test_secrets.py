@@ -63,6 +63,7 @@ def test_secrets_work_and_are_shown_nowhere(cordee: Callable[..., Any]) -> None:
                     assert SECRET not in client.get(asked, params={"runs": run, "lines": 100}).text, asked
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(
     "line", [f'A = ["{SECRET}"]', f'A = "{SECRET}\\u0000"', f'"A=B" = "{SECRET}"', f'CORDEE_A = "{SECRET}"']
 )

@@ -37,7 +37,7 @@ ABOVE = {(194, 24, 91), (255, 255, 255)}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+def world(real: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     """A browser and a server over a run of 10,752 GPUs and one whose nodes have odd names."""
     runs = tmp_path_factory.mktemp("heat")
     big = write_run(runs, BIG)

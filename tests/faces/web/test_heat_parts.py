@@ -28,7 +28,7 @@ const from = (rows, times, step, counts) => new Source({{
 
 
 @pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedPage]:
+def tab(real: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedPage]:
     folder: RunFolder = write_run(
         tmp_path_factory.mktemp("parts"), MadeRun(8, 20, metrics={"node": ("cpu_busy_ratio",)})
     )

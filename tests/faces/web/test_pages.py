@@ -103,7 +103,7 @@ def of_run(run: str, *parts: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+def world(real: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     """A browser, a server, a run that goes on until `stop()`, and a made run of 8 GPUs with odd names."""
     home = tmp_path_factory.mktemp("pages")
     runs = home / "runs"

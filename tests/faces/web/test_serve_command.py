@@ -48,6 +48,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, ob
     return error
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_at_once_when_told_to_though_streams_are_open(made_folder: RunFolder, number: signal.Signals) -> None:
     parent = made_folder.root.parent
@@ -67,6 +68,7 @@ def test_it_ends_at_once_when_told_to_though_streams_are_open(made_folder: RunFo
         assert server.returncode in (0, -number)
 
 
+@pytest.mark.usefixtures("real")
 def test_a_stream_goes_on_with_a_server_that_was_killed_and_started_again(made_folder: RunFolder) -> None:
     parent = made_folder.root.parent
     with serving("--runs", str(parent), cwd=parent) as (server, said):

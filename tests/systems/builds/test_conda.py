@@ -156,6 +156,7 @@ def test_packages_are_locked_with_what_they_need_and_put_together_without_their_
     assert [each["digest"] for each in again["layers"]] == [each["digest"] for each in made["layers"]]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_channel_that_gives_another_file_for_a_locked_name_is_refused(
     kitchen: Kitchen, channel: Channel, served: str
 ):
@@ -174,6 +175,7 @@ def test_a_channel_that_gives_another_file_for_a_locked_name_is_refused(
     assert "not on this machine" in offline["text"]
 
 
+@pytest.mark.usefixtures("real")
 def test_what_the_image_or_the_channel_does_not_have_is_named(kitchen: Kitchen, channel: Channel):
     with_conda(kitchen, str(channel.folder), 'prefix = "/opt/files"\n')
     kitchen.change('["harness"]', '["rope>=2"]')

@@ -17,6 +17,7 @@ from cordee.testing.images import busybox_root
 from .conftest import RECIPE, Kitchen
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
@@ -53,6 +54,7 @@ def test_an_image_that_is_not_built_yet_says_how_it_is_built(kitchen: Kitchen):
     assert f"cordee env build {kitchen.folder}/env.toml" in done.stderr
 
 
+@pytest.mark.usefixtures("real")
 def test_a_command_that_fails_says_what_it_said_and_what_came_before_is_kept(kitchen: Kitchen):
     kitchen.change("rm /etc/group", "echo broken >&2; exit 3")
     error = kitchen.build(code=1)["error"]
@@ -96,6 +98,7 @@ def test_what_is_copied_and_cannot_be_read_is_named_and_never_left_out(user_kitc
     assert error["given"] == str(path)
 
 
+@pytest.mark.usefixtures("real")
 def test_a_full_disk_is_said_and_room_made_goes_on(kitchen: Kitchen):
     (kitchen.folder / "small").mkdir()
     kitchen.change("echo two > /etc/two", "dd if=/dev/zero of=/etc/two bs=1M count=20")
@@ -107,6 +110,7 @@ def test_a_full_disk_is_said_and_room_made_goes_on(kitchen: Kitchen):
     kitchen.build()
 
 
+@pytest.mark.usefixtures("real")
 def test_a_file_system_without_attributes_or_overlays_is_named_and_not_the_recipe(kitchen: Kitchen):
     """A ramfs keeps no attributes; an overlay cannot be the upper layer of another one."""
     kitchen.change("rm /etc/group", "rm -r /etc && mkdir /etc")
@@ -195,6 +199,7 @@ def test_a_lock_that_is_none_is_refused_and_one_that_is_old_does_with_network_on
     assert json.loads(lock.read_text())["schema"] == "cordee.lock/1"
 
 
+@pytest.mark.usefixtures("real")
 def test_an_image_without_python_or_apt_says_so(kitchen: Kitchen):
     kitchen.change("copy =", 'pip = ["six"]\ncopy =')
     assert "the image has no Python for pip" in kitchen.build(code=1)["error"]["text"]
@@ -202,6 +207,7 @@ def test_an_image_without_python_or_apt_says_so(kitchen: Kitchen):
     assert "the base image has no apt-get" in kitchen.build(code=1)["error"]["text"]
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(
     "change",
     [

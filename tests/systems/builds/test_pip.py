@@ -117,7 +117,6 @@ def test_packages_are_locked_with_what_they_need_and_installed_without_a_network
     assert int(rope["properties"][0]["value"]) > 0
 
 
-@pytest.mark.gate
 def test_an_index_that_gives_another_file_for_a_locked_name_is_refused(pip_kitchen: Kitchen):
     locked = json.loads(pip_kitchen.call("lock", "env.toml", "--json").stdout)
     rope = next(each for each in locked["packages"] if each["name"] == "rope")

@@ -63,6 +63,7 @@ def test_a_stage_takes_only_what_is_signed_by_one_of_its_keys(kitchen: Kitchen):
     assert "signed by ada@site" in done.stdout
 
 
+@pytest.mark.usefixtures("real")
 def test_a_stage_that_asks_for_a_scan_refuses_an_image_with_findings(kitchen: Kitchen):
     site(kitchen, 'require = ["scanned"]')
     kitchen.change("rm /etc/group", "echo 'token = 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' > /etc/token")
@@ -72,6 +73,7 @@ def test_a_stage_that_asks_for_a_scan_refuses_an_image_with_findings(kitchen: Ki
     assert "the scan of the image has" in refused(kitchen, "production")
 
 
+@pytest.mark.usefixtures("real")
 def test_a_store_that_is_full_refuses_and_names_what_takes_the_most(kitchen: Kitchen):
     site(kitchen)
     text = (kitchen.folder / "clusters/local.toml").read_text()
@@ -81,6 +83,7 @@ def test_a_store_that_is_full_refuses_and_names_what_takes_the_most(kitchen: Kit
     assert "the store may hold" in refused(kitchen, "production", 5)
 
 
+@pytest.mark.usefixtures("real")
 def test_an_image_that_is_older_than_its_recipe_is_not_passed_on(kitchen: Kitchen):
     site(kitchen)
     kitchen.build()

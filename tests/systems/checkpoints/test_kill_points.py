@@ -38,6 +38,7 @@ def whole(folder):
     return [one.step for one in found]
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("step", [2, 1])
 def test_what_is_saved_is_whole_or_absent_and_the_one_before_is_there_until_then(tmp_path, monkeypatch, step):
     monkeypatch.setenv("CORDEE_RUN_ID", "r-1")
@@ -58,6 +59,7 @@ def test_what_is_saved_is_whole_or_absent_and_the_one_before_is_there_until_then
     assert call > 20
 
 
+@pytest.mark.usefixtures("real")
 def test_a_part_on_a_node_is_whole_or_not_listed_and_older_ones_stay_as_long_as_they_are_needed(tmp_path):
     call, again = 0, True
     while again:

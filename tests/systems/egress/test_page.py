@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import httpx
+import pytest
 from playwright.sync_api import expect
 
 from cordee.systems.egress.node.classes import CLASSES
@@ -35,6 +36,7 @@ def told(writer: BlockLogWriter, node: str, begin: float, addresses: dict[str, t
     writer.append(encode_facts(node, "egress", begin, facts, {}))
 
 
+@pytest.mark.usefixtures("real")
 def test_the_page_shows_what_went_where_summed_over_the_nodes(tmp_path):
     sends = write_run(tmp_path, MadeRun(8, 20, name="sends"), seal=False)
     quiet = write_run(tmp_path, MadeRun(8, 20, name="quiet"), seal=False)

@@ -23,7 +23,7 @@ TRAIN = ["python", "-B", "train.py", "--steps", "6"]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
+def cache(real, tmp_path_factory):
     """The folder in which env.toml finds the image."""
     folder = tmp_path_factory.mktemp("cache")
     made = [sys.executable, EXAMPLE / "make_image.py"]
@@ -87,7 +87,6 @@ def runnable() -> list[str]:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-@pytest.mark.usefixtures("real")
 def test_the_demo_trains_alike_in_every_engine_that_runs_here(folder, outside):
     engines = runnable()
     assert "namespace" in engines
@@ -98,7 +97,6 @@ def test_the_demo_trains_alike_in_every_engine_that_runs_here(folder, outside):
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-@pytest.mark.usefixtures("real")
 @pytest.mark.gate
 def test_a_run_in_the_image_ends_with_the_weights_of_the_script_alone(folder, outside, tmp_path):
     more = {"need__nodes": 1, "environment": "env.toml", "vet__max_load": 1000.0, "vet__deadline": "30min"}

@@ -41,7 +41,7 @@ def server(runs) -> Iterator[ServedRuns]:
 
 
 @pytest.fixture
-def tab(server) -> Iterator[WatchedPage]:
+def tab(real, server) -> Iterator[WatchedPage]:
     with chromium() as browser:
         tab = WatchedPage(browser, server.url, viewport={"width": 1280, "height": 1700})
         yield tab

@@ -64,6 +64,7 @@ def test_what_is_no_profile_is_passed_over(tmp_path, document):
     assert TracesSection(reported(tmp_path)).html() == ""
 
 
+@pytest.mark.usefixtures("real")
 def test_the_page_lists_them(tmp_path):
     run = write_run(tmp_path, MadeRun(4, 20), seal=False)
     about = {"rank": 2, "state": "written", "file": "rank-0.json.gz", "steps": 5, "before": 4}

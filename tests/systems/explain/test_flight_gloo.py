@@ -24,7 +24,7 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def dumps(tmp_path_factory) -> Path:
+def dumps(real, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("gloo")
     done = subprocess.run(
         [sys.executable, str(RANKS), str(folder), *KINDS, "transfer"], capture_output=True, text=True, timeout=300
@@ -35,7 +35,6 @@ def dumps(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("form", ["pkl", "json"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.usefixtures("real")
 def test_the_rank_that_broke_it_is_named(dumps, kind, form):
     (finding,) = analyse(find_dumps(dumps / f"{kind}-{form}")).findings
     assert (finding["kind"], finding["ranks"]) == (KINDS[kind], [2])

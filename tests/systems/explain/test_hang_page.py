@@ -56,7 +56,7 @@ def runs(tmp_path) -> Path:
 
 
 @pytest.fixture
-def browse(runs) -> Iterator[Any]:
+def browse(real, runs) -> Iterator[Any]:
     """Opens pages over the runs; whatever no page may do fails the test."""
     with ServedRuns(runs) as server, chromium() as browser:
         tab = WatchedPage(browser, server.url, viewport={"width": 1280, "height": 900})

@@ -49,7 +49,7 @@ class Seen(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def node_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def node_zip(real: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_node_zip(tmp_path_factory.mktemp("node-zip"))
 
 
@@ -84,7 +84,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory, node_zip: Path) -> Seen:
     return found[0]
 
 
-@pytest.mark.usefixtures("real")
 def test_a_stopped_rank_is_told_as_such_and_not_waited_for(seen: Seen):
     assert seen.stands[RANK["stopped"]].why == "stopped"
     assert seen.document("stopped")["state"] == "T"
@@ -130,7 +129,6 @@ def test_a_document_says_what_the_agent_knows(seen: Seen):
     assert (node["schema"], node["node"], node["hanging"]) == ("cordee.stand_node/1", "n", [])
 
 
-@pytest.mark.usefixtures("real")
 def test_a_rank_that_goes_on_is_told_no_more_and_its_files_go_with_it(tmp_path: Path, node_zip: Path):
     async def during(ranks: WatchedRanks) -> None:
         with a_torch(tmp_path) as packages:
@@ -184,7 +182,6 @@ time.sleep(600)
 """
 
 
-@pytest.mark.usefixtures("real")
 def test_what_a_rank_writes_when_it_is_asked_for_its_stacks_is_no_activity(tmp_path: Path, node_zip: Path):
     async def during(ranks: WatchedRanks) -> None:
         with a_torch(tmp_path) as packages:
@@ -243,7 +240,6 @@ def test_what_nccl_says_of_itself_is_collected(
     assert (tmp_path / "asked").read_text().splitlines()[0] == "-v -f json"
 
 
-@pytest.mark.usefixtures("real")
 def test_ranks_are_looked_at_when_the_supervisor_wants_it_and_no_longer_than_that(tmp_path: Path, node_zip: Path):
     from cordee.wire.messages import Observe
 

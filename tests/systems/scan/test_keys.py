@@ -162,6 +162,7 @@ def test_nothing_is_lost_where_it_cannot_be_done(tmp_path, store):
             move_keys(tmp_path / name, tmp_path / "keys")
 
 
+@pytest.mark.usefixtures("real")
 def test_what_was_committed_once_is_told_with_its_commit(tmp_path):
     def git(*words):
         return subprocess.run(

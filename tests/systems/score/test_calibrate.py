@@ -123,6 +123,7 @@ def test_the_command_takes_caps_from_recordings(calibrated, tmp_path):
     assert json.loads(done.output)["caps"][H100].keys() == {"tensor", "dram", "fp64", "fp32"}
 
 
+@pytest.mark.usefixtures("real")
 def test_without_a_gpu_nothing_is_calibrated_and_the_reason_is_torchs(tmp_path):
     with pytest.raises(UsageError) as raised:
         CliRunner().invoke(command.command, ["--output", str(tmp_path / "no.toml")], catch_exceptions=False)

@@ -59,6 +59,7 @@ def files(folder: Path) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
+@pytest.mark.campaign
 def test_of_old_samples_the_means_of_minutes_stay_and_nothing_is_missed(lives):
     whole, thinned = (cordee.open_run(folder) for folder in lives)
     name = "gpu"

@@ -23,6 +23,7 @@ FAKE = Path(__file__).parent / "kubectl_fake.py"
 URL = "https://git.site.org/services.git"
 
 
+@pytest.mark.usefixtures("real")
 class TestReleasesOnTheStandIn(ReleaseContract):
     @pytest.fixture
     def cluster(self, tmp_path, monkeypatch) -> Path:

@@ -34,6 +34,7 @@ def test_a_model_that_cannot_be_run_says_why_and_the_next_one_is_run():
     assert not second["why"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_validation_on_a_gpu_is_refused_where_there_is_none(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     done = CliRunner().invoke(command, ["validate", "--gpu"])

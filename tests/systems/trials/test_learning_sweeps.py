@@ -114,6 +114,7 @@ def ask(sampler: str, trials: list[dict[str, Any]], goals: int = 1, count: int =
     return [answer["parameters"] for answer in answers]
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(("sampler", "goals"), [("tpe", 2), ("gp", 1), ("cma", 1), ("nsga", 2)])
 def test_each_sampler_goes_on_from_all_that_it_is_told(sampler: str, goals: int) -> None:
     trials: list[dict[str, Any]] = [

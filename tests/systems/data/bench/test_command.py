@@ -55,6 +55,7 @@ def mine(bench: Any) -> Any:
     return bench
 
 
+@pytest.mark.usefixtures("real")
 def test_our_loader_is_measured_beside_bare_reads(bench, packed):
     found = bench.json(str(packed), "--batch", "32", "--no-trace")
     main = found["states"][found["cache"]]
@@ -86,6 +87,8 @@ def test_endings_with_capitals_are_measured_like_others(bench):
     assert found["samples_per_s"] > 0
 
 
+@pytest.mark.gate
+@pytest.mark.usefixtures("real")
 def test_the_text_says_rates_limit_requests_and_where_the_limit_is_kept(bench, packed):
     done = bench(str(packed), "--batch", "32", "--cache", "warm")
     assert done.returncode == 0, done.stderr
@@ -105,6 +108,7 @@ def test_the_limit_is_found_by_a_training_afterwards(bench, packed, monkeypatch)
     assert not list(packed.glob("*.json")), "nothing is written into the data set"
 
 
+@pytest.mark.usefixtures("real")
 def test_a_token_set_is_measured_in_samples_of_a_length(bench, tmp_path):
     numpy.arange(100_000, dtype="<u2").tofile(tmp_path / "text.bin")
     write_token_index(tmp_path / "text.idx", "<u2", numpy.array([100_000]))
@@ -113,6 +117,7 @@ def test_a_token_set_is_measured_in_samples_of_a_length(bench, tmp_path):
     assert found["bytes_per_s"] / found["samples_per_s"] == pytest.approx(2 * 129)
 
 
+@pytest.mark.usefixtures("real")
 def test_files_that_belong_together_are_one_sample(bench, tmp_path):
     for number in range(64):
         (tmp_path / "set").mkdir(exist_ok=True)
@@ -128,6 +133,7 @@ def test_the_name_of_a_jobs_data_set_is_enough(bench, packed):
     assert bench.json("corpus", "--cache", "warm", "--no-trace")["target"] == str(packed)
 
 
+@pytest.mark.usefixtures("real")
 def test_only_some_fields_are_counted(bench, packed):
     whole = bench.json(str(packed), "--cache", "warm", "--no-trace", "--no-keep")
     some = bench.json(str(packed), "--cache", "warm", "--no-trace", "--fields", "txt", "--no-keep")
@@ -135,6 +141,7 @@ def test_only_some_fields_are_counted(bench, packed):
     assert some["data"]["bytes"] == 4 * 300 < whole["data"]["bytes"]
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("place", ["mine:batches", "mine.py:batches", "mine:generator"])
 def test_a_loader_of_the_users_own_is_measured(mine, files, place):
     found = mine.json(
@@ -147,6 +154,7 @@ def test_a_loader_of_the_users_own_is_measured(mine, files, place):
     assert found["requests"]["per_sample"] >= 1
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -174,6 +182,7 @@ def test_a_loader_that_hangs_is_ended(mine, monkeypatch):
     assert loader._process.returncode is not None
 
 
+@pytest.mark.usefixtures("real")
 def test_too_slow_for_what_is_needed_is_exit_code_1(mine, files):
     arguments = [str(files), "--loader", "mine:batches", "--args", f'{{"root": "{files}"}}', "--no-trace"]
     found = mine.json(*arguments, "--need", "1e12", code=1)
@@ -182,6 +191,7 @@ def test_too_slow_for_what_is_needed_is_exit_code_1(mine, files):
     assert mine.json(*arguments, "--need", "1")["enough"] is True
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

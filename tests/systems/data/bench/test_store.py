@@ -13,6 +13,7 @@ from cordee.systems.data.node.shards.index import open_index
 from cordee.testing.servers.object_store import DisposableS3
 
 
+@pytest.mark.usefixtures("real")
 def test_a_data_set_in_a_store_is_measured_beside_ranged_reads(bench, packed, monkeypatch):
     with DisposableS3() as server:
         for name, value in server.variables.items():

@@ -49,6 +49,7 @@ def test_every_unreadable_file_is_named_at_once(image_folder, tmp_path):
     assert not (tmp_path / "work" / "out" / "dataset.index").exists()
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("kind", ["folder", "tar", "tar.gz", "zip", "csv", "parquet", "jsonl"])
 def test_a_source_that_may_not_be_read_is_named(image_folder, tmp_path, kind):
     source = image_folder if kind == "folder" else tmp_path / f"source.{kind}"

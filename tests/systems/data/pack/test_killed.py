@@ -50,6 +50,7 @@ def pack_small(source: Path, to: Path, workers: int) -> None:
     pack(plan_of(str(source)), str(to), PackOptions(shard_bytes=70_000, workers=workers))
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_packing_killed_again_and_again_ends_with_the_same_bytes(image_folder, tmp_path, workers):
     pack_small(image_folder, tmp_path / "straight" / "set", 1)

@@ -28,6 +28,7 @@ def from_folder(image_folder, tmp_path):
     return tmp_path / "folder" / "images"
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("ending", ["tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst", "zip"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_archive_gives_the_same_bytes_as_its_folder(image_folder, from_folder, tmp_path, ending, workers):

@@ -204,6 +204,7 @@ def test_a_forked_worker_of_one_who_read_is_told_to_be_spawned(packed):
     assert '"forkserver"' in in_a_fork(lambda: there.read(numpy.array([1])))
 
 
+@pytest.mark.usefixtures("real")
 def test_a_forked_worker_of_one_who_has_not_read_reads(packed):
     folder, address = packed
     program = (

@@ -89,6 +89,7 @@ def test_failures_to_enter_are_told_apart(images, who):
     assert "the container is gone" in gone.stderr
 
 
+@pytest.mark.usefixtures("real")
 def test_sixty_four_ranks_share_one_container(images, who):
     kind = "squashfs" if who else "folder"
     with held(who, environment_in(images, kind)) as box, ThreadPoolExecutor(16) as pool:
@@ -98,6 +99,7 @@ def test_sixty_four_ranks_share_one_container(images, who):
     assert os.readlink("/proc/self/ns/mnt") not in spaces[0]
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", ["stdin closed", "SIGTERM", "SIGKILL"])
 def test_the_container_and_what_runs_in_it_end_with_the_holder(images, who, place, kind, how):

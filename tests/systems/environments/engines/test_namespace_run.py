@@ -170,6 +170,7 @@ def test_on_a_terminal_an_interrupt_reaches_the_command_once_and_a_stop_the_call
     os.close(terminal)
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("victim", ["outside", "first inside"])
 def test_nothing_is_left_when_a_process_of_the_engine_is_killed(images, who, place, kind, victim):

@@ -93,6 +93,7 @@ def test_a_moved_environment_is_packed_for_where_it_is(venv, unpacked, tmp_path)
     assert packed.warnings == ()
 
 
+@pytest.mark.usefixtures("real")
 def test_with_its_python_it_needs_nothing_of_where_that_was_installed(venv, unpacked, tmp_path):
     there = tmp_path / "there"
     packed = pack(venv.folder, tmp_path / "train.sqsh", at=there, with_python=True)

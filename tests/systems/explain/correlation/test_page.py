@@ -55,6 +55,7 @@ def test_a_stretch_of_the_run_can_be_asked_for(runs, server):
     assert "too short a time" in nothing["missing"][0]["why"]
 
 
+@pytest.mark.usefixtures("real")
 def test_the_page_ranks_metrics_and_draws_them_beside_the_steps(runs, server):
     with chromium() as browser:
         tab = WatchedPage(browser, server.url, viewport={"width": 1280, "height": 900})

@@ -79,6 +79,7 @@ def test_an_aggregation_node_inside_a_switch_is_no_node():
     assert network.leaves == {"leaf": ("n1",)}
 
 
+@pytest.mark.usefixtures("real")
 def test_a_line_without_end_is_refused_by_its_number():
     with pytest.raises(NetworkError, match="too long") as raised:
         read(switch(1, "leaf", to_node("n1")), "x" * 5000)

@@ -49,6 +49,7 @@ def test_an_image_that_is_pulled_is_looked_into_and_a_site_may_refuse_it(tmp_pat
     assert "error: a key of the kind hugging-face" in refused.output
 
 
+@pytest.mark.usefixtures("real")
 def test_a_packed_environment_is_looked_into(tmp_path, profile):
     wheel = made_packages.wheel(tmp_path, "helper", "1.0", **{"helper.pth": "import os; os.system('x')\n"})
     venv = made_packages.venv(tmp_path / "env", [wheel])

@@ -114,6 +114,7 @@ def test_an_image_of_each_form_is_looked_into(tmp_path, form):
     assert KEY not in json.dumps(document)
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("form", ["folder", "squashfs", "layout", "docker"])
 def test_models_in_an_image_are_looked_at_wherever_they_lie_and_whatever_they_are_called(tmp_path, form):
     canary = tmp_path / "canary"
@@ -335,6 +336,7 @@ def hostile(tmp_path):
     yield tmp_path / "fifo"
 
 
+@pytest.mark.usefixtures("real")
 def test_hostile_images_hurt_nobody_and_are_not_clean(tmp_path):
     verdicts = [scan(place)[0]["verdict"] for place in hostile(tmp_path)]
     assert verdicts == [*["block"] * 3, "clean", "unknown", "clean", *["unknown"] * 4]

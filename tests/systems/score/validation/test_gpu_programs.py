@@ -91,6 +91,7 @@ def test_blocks_are_held_by_as_many_sms_as_are_told_and_no_two_by_one(ran):
     assert 2 * int(shared) > 233472
 
 
+@pytest.mark.usefixtures("real")
 def test_64_warps_are_two_blocks_of_which_an_sm_holds_no_third(ran):
     told, launches = ran["warps"]
     assert told == {"sm_ratio": 1.0, "occupancy_ratio": 1.0}

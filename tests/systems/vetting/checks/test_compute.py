@@ -294,7 +294,6 @@ def test_modules_beside_the_ranks_do_not_hide_the_library(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("real")
-@pytest.mark.gate
 def test_torch_on_the_cpu_goes_the_way_of_the_gpus() -> None:
     numpy = one("gpu.gemm", {"device": "cpu", "size": 512, "seconds": 0.05})
     for dtype in ("fp32", "bf16"):
@@ -324,6 +323,7 @@ def test_torch_sums_over_processes_with_gloo() -> None:
     assert result["facts"]["source"] == "gloo"
 
 
+@pytest.mark.usefixtures("real")
 def test_a_rank_that_dies_in_a_sum_is_named_and_does_not_hold_up_the_others(tmp_path: Path) -> None:
     fault = "import sys, os\nif 'allreduce_rank' in ' '.join(sys.orig_argv):\n    os.set_inheritable(0, True)\n" + (
         "    import json\n    words = sys.stdin.read()\n    json.loads(words)['rank'] == 1 and os._exit(9)\n"

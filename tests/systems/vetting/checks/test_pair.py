@@ -113,6 +113,7 @@ def test_whoever_listens_without_the_token_is_found_out() -> None:
     assert "does not know the token" in result["evidence"]
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(
     "said", [b"", b"GET / HTTP/1.0\r\n\r\n", b"\xff\xfe\n", b"[]\n", b"x" * 10000, b'{"use": "control"}\n']
 )

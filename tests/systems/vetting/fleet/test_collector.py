@@ -183,6 +183,7 @@ BAD_HEADERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("change", BAD_HEADERS, ids=lambda change: str(change)[:30])
 def test_a_wrong_header_is_refused_in_words(server, change):
     header, *nodes = lines_of(slow("n1", "1"))

@@ -645,6 +645,7 @@ def test_a_node_that_freezes_meanwhile_is_silent_and_holds_nobody(tmp_path: Path
     assert vetted.document["seconds"] <= 60
 
 
+@pytest.mark.usefixtures("real")
 def test_a_rank_that_dies_meanwhile_is_named(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library, tasks=2) as nodes:
         nodes.start(WAITING)
@@ -708,6 +709,7 @@ def test_most_nodes_with_broken_memory_abort_and_are_named(tmp_path: Path, libra
     assert {rule for name in ("n1", "n2", "n4") for rule in vetted.rules(name)} == {"memory.uncorrected"}
 
 
+@pytest.mark.usefixtures("real")
 def test_a_kernel_log_that_is_closed_everywhere_is_unavailable_and_excludes_nobody(
     tmp_path: Path, library: Path
 ) -> None:
@@ -721,6 +723,7 @@ def test_a_kernel_log_that_is_closed_everywhere_is_unavailable_and_excludes_nobo
     assert set(vetted.rules(BAD)) == {"kernel-log.closed"}
 
 
+@pytest.mark.usefixtures("real")
 def test_a_kernel_log_that_is_closed_on_one_node_leaves_it_out(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library, GPUS) as nodes:
         (nodes[BAD].host.root / "dev/kmsg").unlink()
@@ -729,6 +732,7 @@ def test_a_kernel_log_that_is_closed_on_one_node_leaves_it_out(tmp_path: Path, l
     assert "kernel-log.closed" in vetted.rules(BAD)
 
 
+@pytest.mark.usefixtures("real")
 def test_no_driver_anywhere_is_not_healthy(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library) as nodes:
         vetted = nodes.vet(ask("gpu.ecc"), ask("host.memory"))
@@ -736,6 +740,7 @@ def test_no_driver_anywhere_is_not_healthy(tmp_path: Path, library: Path) -> Non
     assert vetted.document["unavailable"][0]["check"] == "gpu.ecc"
 
 
+@pytest.mark.usefixtures("real")
 def test_a_node_without_its_driver_is_left_out(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library, GPUS) as nodes:
         nodes[BAD].env["LD_LIBRARY_PATH"] = ""

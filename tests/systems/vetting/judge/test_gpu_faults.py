@@ -89,6 +89,7 @@ def test_healthy_nodes_go_on(judge):
     assert {entry["verdict"] for entry in document["nodes"]} == {"healthy"}
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize(
     ("check", "rule", "spoil"),
     [

@@ -148,6 +148,7 @@ def test_after_an_abort_only_nodes_that_were_found_well_can_be_used():
 # Together
 
 
+@pytest.mark.usefixtures("real")
 def test_all_tasks_end_with_the_verdict_and_one_of_them_tells_it(tmp_path):
     with VettingTasks(tmp_path, 3, 2) as tasks:
         assert set(tasks.end().values()) == {0}
@@ -198,6 +199,7 @@ def test_a_task_that_never_comes_makes_its_node_unknown(tmp_path):
     assert "1 (never came)" in tasks.results(3)["ranks"]["evidence"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_task_that_hangs_makes_its_node_unknown(tmp_path):
     with VettingTasks(tmp_path, 4, 2, gate=True) as tasks:
         tasks.wait_at_the_gate()
@@ -207,6 +209,7 @@ def test_a_task_that_hangs_makes_its_node_unknown(tmp_path):
     assert "1 (gave no sign of life)" in tasks.results(3)["ranks"]["evidence"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_task_that_says_what_nobody_understands_is_given_up_and_the_others_are_vetted(tmp_path):
     async def say_nonsense() -> None:
         place = wire.read_rendezvous(tmp_path / ".cordee-vet-v" / "rendezvous.json")
@@ -236,6 +239,7 @@ def test_what_was_stuck_is_said_with_its_stack(tmp_path):
     assert "gate.py" in gate["evidence"]
 
 
+@pytest.mark.usefixtures("real")
 def test_the_next_node_conducts_when_the_first_dies_and_no_check_runs_twice(tmp_path):
     with VettingTasks(tmp_path, 4, gate=True) as tasks:
         tasks.wait_at_the_gate()
@@ -285,6 +289,7 @@ def test_the_next_node_conducts_when_the_first_never_comes(tmp_path):
     assert tasks.document["exclude"] == ["s1"]
 
 
+@pytest.mark.usefixtures("real")
 def test_a_node_that_is_cut_off_does_not_take_the_others_away(tmp_path):
     with VettingTasks(tmp_path, 4, gate=True) as tasks:
         tasks.wait_at_the_gate()
@@ -303,6 +308,7 @@ def test_a_wrong_protocol_ends_all_tasks_and_is_said_once(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_vetting_that_is_told_to_end_leaves_nothing(tmp_path, number):
     identity = f"told-to-end-{number}"
@@ -334,6 +340,7 @@ def test_what_an_earlier_vetting_of_the_same_name_left_does_no_harm(tmp_path):
     assert not meeting.root.exists()
 
 
+@pytest.mark.usefixtures("real")
 def test_two_vettings_in_one_folder_do_not_mix(tmp_path):
     with VettingTasks(tmp_path, 2, gate=True) as one, VettingTasks(tmp_path, 3, gate=True, identity="w") as other:
         wait_for(lambda: all((tmp_path / f"came-s{node}").exists() for node in (1, 2, 3)))

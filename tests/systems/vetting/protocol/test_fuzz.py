@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,6 +59,7 @@ def outcome(path, text: str) -> None:
     json.dumps([document, [finding.document() for finding in findings]], allow_nan=False)
 
 
+@pytest.mark.campaign
 @settings(max_examples=300)
 @given(PROTOCOLS | VALUES)
 def test_any_values(tmp_path_factory, values):
