@@ -23,6 +23,7 @@ from cordee.wire.pulse import DUMP, FOLDER, STACKS, SUFFIX, GroupProgress, Pulse
 _EVERY_S = 1.0
 _MOST_FRAMES = 64
 _MOST_AT_END_S = 5.0
+_MOST_FAILURES = 10  # in a row
 _LEARNS_S = 3.0
 _LEARNS_GROUPS_S = 5.0
 _LIBRARIES = ("-packages/", "/lib/python3", "/lib64/python3", "node.zip/", "<frozen")
@@ -104,8 +105,15 @@ class _PulseThread:
     def run(self) -> None:
         """Beat until the process ends."""
         try:
+            failures = 0
             while not self._over:
-                self._beat()
+                try:
+                    self._beat()
+                    failures = 0
+                except Exception:  # a library that is being imported: the next beat finds all of it
+                    failures += 1
+                    if failures > _MOST_FAILURES:
+                        raise
                 until = time.monotonic() + (_EVERY_S if _tracer is None else _tracer.pause_s(_EVERY_S))
                 while not self._wake.is_set() and self._times.wanted() and time.monotonic() < until:
                     self._times.look()
@@ -206,11 +214,11 @@ def _place(thread: Optional[int]) -> tuple[int, str]:
 
 
 def _distributed() -> Any:
-    """Return torch.distributed where a process group is there, else None."""
-    distributed = sys.modules.get("torch.distributed")
-    return (
-        distributed if distributed is not None and distributed.is_available() and distributed.is_initialized() else None
-    )
+    """Return torch.distributed where a process group is there, else None: also while another thread is importing it."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if not hasattr(distributed, "is_initialized") or not distributed.is_available():
+        return None
+    return distributed if distributed.is_initialized() else None
 
 
 def _rank() -> int:
