@@ -123,7 +123,10 @@ def sweep_abandoned(older_s: float = _ABANDONED_S, places: Sequence[Path] = ()) 
     for place in places or memory_places():
         for parent in private_folders(place, name_of_user()):
             # Others remove theirs meanwhile, which `Path.glob` does not take.
-            for name in sorted(glob.glob(os.path.join(glob.escape(str(parent)), "*", "*", IN_USE))):
+            inside = os.path.join(glob.escape(str(parent)), "*")
+            # A supervisor's folder is hidden from `*`.
+            names = [name for node in ("*", ".*") for name in glob.glob(os.path.join(inside, node, IN_USE))]
+            for name in sorted(names):
                 if _sweep(Path(name), older_s):
                     swept.append(Path(name).parent)
     return swept

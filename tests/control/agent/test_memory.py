@@ -15,6 +15,7 @@ import pytest
 from cordee.control.agent.ranks import channels
 from cordee.control.agent.ranks.channels import NoRoom, RankChannels
 from cordee.control.launch.srun.handover import ERR, OUT, WORD, Handover, RankOrder
+from cordee.control.supervisor.disks.startup import SUPERVISOR
 from cordee.machine import node_folder as memory
 from cordee.machine.node_folder import NodeFolder, folders_of, name_of_user, sweep_abandoned
 from cordee.wire.channel import ChannelWriter
@@ -80,8 +81,12 @@ def test_only_what_nobody_holds_and_nobody_used_of_late_is_swept(places):
     (left.path / "1-0.channel").write_bytes(bytes(1 << 20))
     for folder in (used, left):
         os.utime(folder.path / "in-use", (time.time() - 86400,) * 2)
-    assert sweep_abandoned() == [left.path]
+    supervisors = NodeFolder(places[1], "gone", SUPERVISOR)
+    supervisors.release()
+    os.utime(supervisors.path / "in-use", (time.time() - 86400,) * 2)
+    assert set(sweep_abandoned()) == {left.path, supervisors.path}
     assert [folder.path.exists() for folder in (used, fresh, left)] == [True, True, False]
+    assert not supervisors.path.parent.exists()
     used.touch()
     used.release()
     assert sweep_abandoned() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -111,7 +112,9 @@ def busybox_base() -> Iterator[Path]:
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A folder that every user can enter."""
-    folder = Path(tempfile.mkdtemp(prefix="cordee-build-", dir="/var/tmp"))
+    # A name of letters and digits: buildah takes the path of a base for a reference, which may not end in `_`.
+    folder = Path("/var/tmp", f"cordee-build-{secrets.token_hex(6)}")
+    folder.mkdir()
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)

@@ -62,7 +62,7 @@ def user_debian(place: Path, debian_base: Path, open_to_all: OpenPython) -> Kitc
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Iterator[str]:
+def registry(real: None, tmp_path: Path) -> Iterator[str]:
     """The address of a registry of Debian's package, on the loopback."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

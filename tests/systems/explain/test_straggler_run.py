@@ -82,6 +82,7 @@ def shown(run, *words):
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("real")
 def test_the_slow_rank_is_named_while_the_run_goes_on_and_a_cause_of_the_program_is_not_its_node_s(job, tmp_path):
     with LocalRun(job, tmp_path / "runs", reported=True) as run:
         run.wait(lambda state: any(one.rule == "straggler-rank" for one in state.findings), seconds=150)

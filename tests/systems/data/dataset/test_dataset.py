@@ -32,9 +32,18 @@ def square(sample: dict[str, Any]) -> dict[str, Any]:
     return {"label": sample["label"], "square": numpy.full((2, 3), sample["label"] ** 2)}
 
 
+BEFORE: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _threads_of_other_tests() -> None:
+    BEFORE.clear()
+    BEFORE.update(threading.enumerate())
+
+
 def cordee_threads() -> list[str]:
-    """Return the threads of loops; a source may have one of its own until it is closed."""
-    names = [thread.name for thread in threading.enumerate()]
+    """Return the threads of this test's loops; a source may have one of its own until it is closed."""
+    names = [thread.name for thread in threading.enumerate() if thread not in BEFORE]
     return [name for name in names if name == "cordee-read" or name.startswith("cordee-decode")]
 
 
