@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from cordee.control.supervisor.ownership import Ownership
 from cordee.core.backends import HERE
 from cordee.job.submit import submitter
 from cordee.job.submit.prepare import Prepared, create_run, prepare
-from cordee.machine.node_folder import memory_places, name_of_user
 from cordee.machine.processes import tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
@@ -87,12 +85,10 @@ class LocalRun:
         self._until_gone()
 
     def _until_gone(self) -> None:
-        """Wait until the kernel has had its turn with what was killed, but not for ever, and take what that left on the node."""
+        """Wait until the kernel has had its turn with what was killed, but not for ever."""
         patience = PatientWait(_GONE_S)
         while self.processes() and not patience.over():
             time.sleep(_POLL_S)
-        for place in memory_places():
-            shutil.rmtree(place / name_of_user() / self.folder.id, ignore_errors=True)
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """Return the journal's events so far, of one kind or all."""
