@@ -38,7 +38,7 @@ test: install warm static  ## What must pass before anything lands: unit tests a
 	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder -m "(gate or not real) and not campaign" $(ARGS)
 
 test-all: install warm static  ## All tests: also long campaigns, fuzzers and frameworks; ARGS="--record-durations" notes what they took
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Compiles Cordée and the tests once, while style and types are looked at, so that not every process of the tests does it.
 warm: install

@@ -132,14 +132,19 @@ class SharedBy(NamedTuple):
 
     Attributes:
         words: found in the file of a test, or in the page of the documentation that it follows.
+        under: what the names of its files begin with.
     """
 
     name: str
     words: re.Pattern[str]
+    under: str = ""
 
 
+THE_SLURM = re.compile(r"\bdef [^\n]*\bslurm\b[,:)]|usefixtures\([^)]*\"slurm\"")
+# Two of them: one worker would still be at it when the others have long been done.
 SHARED = (
-    SharedBy("the Slurm of all", re.compile(r"\bdef [^\n]*\bslurm\b[,:)]|usefixtures\([^)]*\"slurm\"")),
+    SharedBy("the Slurm of tests/slurm", THE_SLURM, "tests/slurm/"),
+    SharedBy("the Slurm of all others", THE_SLURM),
     SharedBy("a Slurm of its own", re.compile(r"\bDisposableSlurm\([^)]|cordee testing slurm up")),
     SharedBy("a browser", re.compile(r"\bimport [^\n]*\bchromium\b")),
 )
@@ -156,7 +161,7 @@ def scope_of(name: str) -> str:
     page = PAGE.search(name)
     places = (ROOT / page[1], *(ROOT / "docs").rglob(page[1])) if page else (ROOT / name,)
     text = next((path.read_text(errors="replace") for path in places if path.exists()), "")
-    return next((one.name for one in SHARED if one.words.search(text)), name)
+    return next((one.name for one in SHARED if name.startswith(one.under) and one.words.search(text)), name)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
