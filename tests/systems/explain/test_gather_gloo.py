@@ -8,6 +8,7 @@ import pytest
 
 from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
+from cordee.testing.patience import PatientWait
 from cordee.testing.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 
 pytestmark = pytest.mark.usefixtures("real")
@@ -93,10 +94,14 @@ def test_processes_that_a_rank_starts_to_train_are_ranks_of_their_own(tmp_path: 
     async def during(ranks: WatchedRanks) -> None:
         ranks.start(0, *(torchrun if launcher == "torchrun" else ("spawned.py",)), str(tmp_path / "store"))
         await ranks.until(lambda: ranks.stands() and ranks.stands()[0].began)
-        files = await ranks.gather()
-        documents = [ranks.document_of(files, rank) for rank in (0, 1)]
+        patience, enqueued = PatientWait(60.0), []
+        # Where the workers of the loaders take long to start, ranks stand before their first collective, too.
+        while enqueued != [6, 5]:
+            assert not patience.over(), enqueued
+            files = await ranks.gather(f"hang-{len(ranks.told.parts)}")
+            documents = [ranks.document_of(files, rank) for rank in (0, 1)]
+            enqueued = [document["groups"][0]["enqueued"] for document in documents]
         assert [document["launched_as"] for document in documents] == [0, 0]
-        assert [document["groups"][0]["enqueued"] for document in documents] == [6, 5]
         assert b"in train" in files["rank-1.stacks"]
         assert {"rank-0.flight", "rank-1.flight"} < files.keys()
         assert "rank-2.json" not in files

@@ -163,7 +163,7 @@ def test_kernels_are_recorded_one_gpu_at_a_time_and_what_fails_is_told(tmp_path,
     monkeypatch.setattr(calibration, "_SETTLING_S", 0.2)
     monkeypatch.setattr(calibration, "_FEWEST_SAMPLES", 3)
     said: list[str] = []
-    found = calibration.calibrate(7.0, str(python), said.append)
+    found = calibration.calibrate(14.0, str(python), said.append)
     (caps,) = found.caps.values()
     assert caps == {"tensor": 0.92, "fp64": 0.97, "fp32": 0.96}
     assert [(one.device, one.text) for one in found.measured if one.cap == "dram"] == [(fake.uuid(1), "out of memory")]

@@ -203,7 +203,11 @@ def test_json_is_the_only_thing_on_standard_output(record, recording):
 
 
 def test_a_full_disk_or_a_deleted_folder_does_not_end_the_command(record, recording):
-    script = "import shutil, sys; sys.stdin.readline(); shutil.rmtree('recording'); sys.stdin.readline()"
+    # Moved first: what is written into it meanwhile would keep it.
+    script = (
+        "import os, shutil, sys; sys.stdin.readline(); os.rename('recording', 'gone'); shutil.rmtree('gone', True); "
+        "sys.stdin.readline()"
+    )
     process = record("-q", "--interval", "100ms", "--", sys.executable, "-c", script)
     (recorder,) = recording.until(lambda found: found and found[0].ranks)
     sampler = read_process(recorder.pid)
