@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from cordee.faces.cli import main
+from cordee.machine.processes.tree import all_processes, kill_all
 from cordee.systems.services.deployment import stop
 from cordee.systems.services.instance import deployed
 
@@ -104,3 +106,12 @@ def services(tmp_path, monkeypatch, capsys):
     yield Services(tmp_path, capsys)
     for folder in deployed():
         stop(folder)
+    # What a test has killed may have left its own.
+    kill_all(one.pid for one in all_processes().values() if _says_its_errors_in(tmp_path, one.pid))
+
+
+def _says_its_errors_in(folder: Path, pid: int) -> bool:
+    try:
+        return Path(os.readlink(f"/proc/{pid}/fd/2")).is_relative_to(folder)
+    except OSError:
+        return False

@@ -111,9 +111,13 @@ class DoorKeeper:
     def _let_go(self) -> None:
         """Have what a killed proxy has left finish what it has begun, and free its ports."""
         left, table = self._folder.left(), all_processes()
-        if left.get("proxy") and left["proxy"] not in table:
+        if not left.get("proxy"):
+            return
+        proxy, began = table.get(left["proxy"]), left["proxy_start"]
+        # Nobody may have reaped it: then its pid stays, and its workers hold the ports all the same.
+        if proxy is None or (proxy.start_ticks == began and proxy.state in ("Z", "X")):
             own = (one for one in table.values() if one.session == left["proxy"])
-            kill_all((one.pid for one in own if one.start_ticks >= left["proxy_start"]), self._door.finish_signal)
+            kill_all((one.pid for one in own if one.start_ticks >= began), self._door.finish_signal)
 
     # Where services are
 
@@ -125,9 +129,10 @@ class DoorKeeper:
             self._door.write(routes)
             self._news.set()
             self._news = asyncio.Event()
-        if changed or not self._taken:
+        news = changed or not self._taken
+        if news:
             self._taken = self._reload()
-        if changed or monotonic() - self._told_at > _TELL_S:
+        if (news and self._taken) or monotonic() - self._told_at > _TELL_S:
             self._told_at = monotonic()
             self._tell()
             await self._in_thread(self._count.look)
