@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 
 import pytest
@@ -143,6 +144,36 @@ def test_where_overlayfs_refuses_a_file_system_fuse_does_it_and_the_two_are_not_
     assert "was written by fuse-overlayfs, and would be used by overlayfs" in mixed.stderr
     assert mixed.returncode == 125
     assert left_behind("fuse-overlayfs") == []
+
+
+SLOW_PARENT = """
+import os, sys, time
+from cordee.systems.environments.node.engines.namespace.root.kept_layer import KeptLayer
+
+real = os.fork
+def fork():
+    pid = real()
+    if pid:
+        until = time.monotonic() + 60
+        while "fuse-overlayfs" not in open("/proc/self/mountinfo").read() and time.monotonic() < until:
+            time.sleep(0.01)
+    return pid
+
+os.fork = fork
+place = sys.argv[1]
+kept = KeptLayer(f"{place}/own", True)
+kept.show(place)
+kept.by_fuse(f"{place}/root", f"{place}/lower")
+print("up")
+"""
+
+
+def test_a_server_of_fuse_that_is_quicker_than_who_started_it_is_seen(place):
+    for name in ("lower", "root"):
+        (place / name).mkdir()
+    line = ["unshare", "-m", sys.executable, "-c", SLOW_PARENT, str(place)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=180)
+    assert done.stdout == "up\n", done.stderr
 
 
 def test_an_overlay_that_cannot_be_made_is_named(run, place):

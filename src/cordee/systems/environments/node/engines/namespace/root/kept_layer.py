@@ -121,10 +121,12 @@ class KeptLayer:
                 given=self.path,
                 next=f"put the overlay on another file system, a disk of the node for example, or install {FUSE}",
             )
+        # Before the fork: the server may have mounted by the time that this process runs again.
+        before = os.stat(target).st_dev
         parent, self.server = os.getpid(), os.fork()
         if self.server == 0:
             self._serve(found, target, lower, parent)
-        before, until = os.stat(target).st_dev, time.monotonic() + _UP_S
+        until = time.monotonic() + _UP_S
         while os.stat(target).st_dev == before:
             ended, _ = os.waitpid(self.server, os.WNOHANG)
             if ended or time.monotonic() > until:
