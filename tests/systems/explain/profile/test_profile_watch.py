@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,6 +93,32 @@ def test_all_nodes_are_asked_and_files_are_kept_as_they_come_in_parts(run, tmp_p
         assert not (tmp_path / "profiles/1/.rank-0.json.gz").exists()
 
     asyncio.run(main())
+
+
+def test_what_is_written_late_does_not_say_over_before_the_files_are_there(run, tmp_path, monkeypatch):
+    written: list[tuple[bool, str]] = []
+    describe = profile_files.ProfileFiles.describe
+    goes_on = threading.Event()
+
+    def slowly(self, document):
+        goes_on.wait(60)
+        written.append((document["over"], document["ranks"][0]["state"]))
+        describe(self, document)
+
+    monkeypatch.setattr(profile_files.ProfileFiles, "describe", slowly)
+
+    async def main() -> None:
+        run.watch.requested({**REQUEST, "ranks": [0]})
+        run.state(0, 0, "tracing")
+        run.watch.second(run.now)
+        run.told(0, "rank-0.json.gz", b"abcd")
+        run.told(0)
+        run.told(1)
+        goes_on.set()
+        await run.document()
+
+    asyncio.run(main())
+    assert written == [(False, "tracing"), (False, "tracing"), (True, "written")]
 
 
 def test_only_one_profile_is_made_at_a_time_and_another_afterwards(run):

@@ -47,8 +47,12 @@ class _Profiling:
         how = (str(told["tool"]), begin_at, int(told["steps"]), float(told["seconds"]), int(told["extras"]))
         return ProfileRanks(self.id, attempt.number, wait_s, tuple(self.ranks), *how)
 
-    def document(self) -> dict[str, Any]:
-        """Return profile.json; made in the lane, once all that was told before is written."""
+    def document(self, over: bool) -> dict[str, Any]:
+        """Return profile.json; made in the lane, once all that was told before is written.
+
+        Args:
+            over: whether all had been told when this was brought to the lane: only then a file that is not there is missing.
+        """
         ranks = {rank: dict(self.states.get(rank, {"rank": rank, "state": "waiting"})) for rank in self.ranks}
         for rank, about in ranks.items():
             if rank in self.files.refused:
@@ -56,7 +60,7 @@ class _Profiling:
             elif rank in self.files.written:
                 name, size = self.files.written[rank]
                 about.update(state="written", file=name, bytes=size)
-            elif self.over and about["state"] != "failed":
+            elif over and about["state"] != "failed":
                 about.update(state="failed", text=self.error or self._why_missing(rank))
         return {
             "schema": "cordee.profile/1",
@@ -64,7 +68,7 @@ class _Profiling:
             **{key: self.request[key] for key in ("id", "tool", "steps", "seconds")},
             "attempt": self.attempt.number if self.attempt is not None else 0,
             "asked_at": self.asked_at,
-            "over": self.over,
+            "over": over,
             "error": self.error,
             "ranks": list(ranks.values()),
             "notes": self.notes,
@@ -164,8 +168,8 @@ class ProfileWatch(RunWatcher):
             self._now = None
 
     def _write(self, asked: _Profiling) -> None:
-        asked.changed = False
-        self._do(lambda: asked.files.describe(asked.document()))
+        asked.changed, over = False, asked.over
+        self._do(lambda: asked.files.describe(asked.document(over)))
 
     def _do(self, work: Callable[[], None], then: Callable[[], None] = lambda: None) -> None:
         """Have something done in the lane, and then something else in the loop."""
