@@ -10,7 +10,6 @@ class TestMine(DoorContract):
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import os
@@ -34,7 +33,6 @@ from cordee.wire.ports import pick_port
 PROXY_SECRET = "p" * 40
 _WAIT_S = 20.0
 # Workers of before may answer a moment longer.
-_RIGHT = 10
 
 
 class _Handler(socketserver.StreamRequestHandler):
@@ -161,19 +159,11 @@ class OpenDoor:
     def lead_to(self, upstream: Upstream | None) -> None:
         """Have the door lead there, and wait until it does; None: requests wait."""
         self._door.write([self._route(upstream.target if upstream else "")])
-        until, right = monotonic() + _WAIT_S, 0
+        until = monotonic() + _WAIT_S
         while not self._door.reload(self._process.pid) and monotonic() < until:
             time.sleep(0.02)
-        while upstream is not None and monotonic() < until and right < _RIGHT:
-            before = len(upstream.asked)
-            with contextlib.suppress(OSError):  # a worker of before has it wait
-                self.ask("/echo", headers=self._key(), timeout_s=0.5)
-            right = right + 1 if len(upstream.asked) > before else 0
+        while not self._door.follows(self._process.pid) and monotonic() < until:
             time.sleep(0.02)
-
-    def _key(self) -> dict[str, str]:
-        token = self._limits.get("token")
-        return {"Authorization": f"Bearer {token}"} if token else {}
 
     def connect(self, timeout_s: float = _WAIT_S) -> http.client.HTTPConnection:
         """Return a connection to the door."""
@@ -241,6 +231,13 @@ class DoorContract:
         door.lead_to(upstreams[0])
         body = os.urandom(2_000_000)
         assert door.ask("/echo", "POST", body) == (200, b"one " + body)
+
+    def test_once_it_follows_nothing_goes_where_it_led_before(self, opened: Any, upstreams: list[Upstream]) -> None:
+        door = opened()
+        for turn in range(10):
+            here = upstreams[turn % 2]
+            door.lead_to(here)
+            assert [door.ask("/echo") for _ in range(20)] == [(200, here.name + b" ")] * 20
 
     def test_a_stream_passes_as_it_comes_and_lives_through_a_change_of_routes(
         self, opened: Any, upstreams: list[Upstream]

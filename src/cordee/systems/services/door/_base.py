@@ -107,6 +107,10 @@ class Door:
         """
         raise NotImplementedError("a door takes a new configuration")
 
+    def follows(self, pid: int) -> bool:
+        """Return whether requests from now on go by what it was last told to take: nothing that works by what was before accepts any more."""
+        raise NotImplementedError("a door says when it has taken a configuration")
+
     def reopen(self, pid: int) -> None:
         """Have it open `access.log` anew."""
         raise NotImplementedError("a door opens its log anew")

@@ -35,6 +35,8 @@ _LOOK_S = 0.3
 # A first proxy that ends sooner has a fault that another would have, too.
 _LEAST_S = 5.0
 _TELL_S = 5.0
+# How long the proxy may take to follow, and the pause until it is asked again.
+_FOLLOW_S, _FOLLOW_LOOK_S = 10.0, 0.05
 _WORKERS = 8
 # After a try that failed.
 _PAUSE_S = 60.0
@@ -60,6 +62,7 @@ class DoorKeeper:
         self._busy: dict[str, asyncio.Future[Any]] = {}
         self._not_before: dict[str, float] = {}
         self._told_at, self._taken = 0.0, True
+        self._follow_by: float | None = None
         self._troubles: dict[str, str] = {}
 
     async def serve(self) -> int:
@@ -79,7 +82,8 @@ class DoorKeeper:
                     code = 1
                     break
                 try:
-                    await asyncio.wait_for(self._ending.wait(), _LOOK_S)
+                    pause_s = _LOOK_S if self._follow_by is None else _FOLLOW_LOOK_S
+                    await asyncio.wait_for(self._ending.wait(), pause_s)
                 except TimeoutError:
                     continue
         finally:
@@ -105,7 +109,7 @@ class DoorKeeper:
             self._proxy = None
         if self._proxy is None and not self._living():
             self._let_go()
-            self._pid, self._routes = 0, None
+            self._pid, self._routes, self._follow_by = 0, None, None
         return True
 
     def _let_go(self) -> None:
@@ -122,6 +126,8 @@ class DoorKeeper:
     # Where services are
 
     async def _look(self) -> None:
+        if self._follow_by is not None and not self._follows(self._follow_by):
+            return
         routes = await self._in_thread(self._find_routes)
         changed = routes != self._routes
         if changed:
@@ -129,13 +135,25 @@ class DoorKeeper:
             self._door.write(routes)
             self._news.set()
             self._news = asyncio.Event()
-        news = changed or not self._taken
-        if news:
+        if changed or not self._taken:
             self._taken = self._reload()
-        if (news and self._taken) or monotonic() - self._told_at > _TELL_S:
-            self._told_at = monotonic()
+            if self._taken:
+                self._follow_by = monotonic() + _FOLLOW_S
+                self._follows(self._follow_by)
+        elif monotonic() - self._told_at > _TELL_S:
             self._tell()
             await self._in_thread(self._count.look)
+
+    def _follows(self, until: float) -> bool:
+        """Tell of the routes once all requests go by them, and never before: who waits for that ends what they led to. Returns whether it is settled."""
+        if self._door.follows(self._pid):
+            self._tell()
+        elif monotonic() < until:
+            return False
+        else:
+            say("cordee door: the proxy does not take what was written: see error.log")
+        self._follow_by = None
+        return True
 
     def _find_routes(self) -> list[DoorRoute]:
         return [route for folder in deployed() if (route := self._route(folder)) is not None]
@@ -202,6 +220,7 @@ class DoorKeeper:
             "at": unix_s(),
         }
         write_atomically(self._folder.root / "keeper.json", json.dumps(document), durable=False)
+        self._told_at = monotonic()
 
     # Requests that wait
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Set
+from pathlib import Path
 
 from cordee.core.web import nginx
 from cordee.core.web.nginx import ONWARD, NginxFolder
 from cordee.machine.processes.tree import tree_of
-from cordee.systems.services.door._base import PROXY_HEADER, Door, DoorRoute
+from cordee.systems.services.door._base import PROXY_HEADER, Door, DoorRoute, DoorSettings
 
 _HEAD = """\
   log_format door escape=json '{{"at":$msec,"service":"$server_name","user":"$user","status":$status,"sent":$bytes_sent,"received":$request_length,"seconds":$request_time}}';
@@ -69,6 +71,10 @@ class NginxDoor(Door):
 
     program, package = nginx.PROGRAM, nginx.PACKAGE
     finish_signal = signal.SIGQUIT
+
+    def __init__(self, folder: Path, settings: DoorSettings) -> None:
+        super().__init__(folder, settings)
+        self._told: Set[int] = frozenset()
 
     @property
     def _files(self) -> NginxFolder:
@@ -138,13 +144,26 @@ class NginxDoor(Door):
         )
 
     def reload(self, pid: int) -> bool:
-        if len(tree_of(pid)) < 2:  # before it has workers a signal is lost, or ends it
+        workers = tree_of(pid).keys() - {pid}
+        if not workers:  # before it has some a signal is lost, or ends it
             return False
+        self._told = workers
         nginx.reload(pid)
         return True
 
+    def follows(self, pid: int) -> bool:
+        return not any(_accepts(worker) for worker in self._told & tree_of(pid).keys())
+
     def reopen(self, pid: int) -> None:
         os.kill(pid, signal.SIGUSR1)
+
+
+def _accepts(worker: int) -> bool:
+    """Return whether a worker takes connections: it renames itself right before it listens no more."""
+    try:
+        return b"shutting down" not in Path(f"/proc/{worker}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _variable(header: str) -> str:
