@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import pytest
 from cordee.backends.slurm.node.commands import SlurmError, job_record
 from cordee.core.errors import UsageError
 from cordee.machine.processes import tree as processes
-from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError
+from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError, ports
 from cordee.testing.slurm.configuration import SlurmShape, slurm_conf
 from cordee.testing.slurm.daemons import wait_until
 from cordee.testing.slurm.ports import HIGHEST, LOWEST, free_ports
@@ -136,6 +137,19 @@ def test_ports_that_one_has_chosen_no_other_gets():
                 pass
         with free_ports(3) as second:
             assert abs(first - second) >= 3
+
+
+def test_the_port_of_a_daemon_that_is_stopped_for_a_moment_no_other_gets(monkeypatch):
+    with free_ports(3) as first:
+        pass
+    monkeypatch.setattr(ports, "LOWEST", first)
+    monkeypatch.setattr(ports, "HIGHEST", first + 63)
+    with socket.create_server(("127.0.0.1", first + 2)):
+        with pytest.raises(DisposableSlurmError, match="taken"):
+            with free_ports(1):
+                pass
+    with free_ports(1) as again:
+        assert again == first
 
 
 def test_an_ordinary_user_can_have_one(folder):

@@ -31,7 +31,9 @@ def free_ports(count: int, base: int | None = None) -> Iterator[int]:
         if start + count - 1 > (HIGHEST if base is None else 65535):
             continue
         with ExitStack() as held:
-            if _reserve(held, start, count) and all(_is_free(port) for port in range(start, start + count)):
+            # A port of a living cluster is free for the seconds that its daemon is stopped: none of its neighbours is.
+            needed = count if base is not None else -(-count // _SLOT) * _SLOT
+            if _reserve(held, start, count) and all(_is_free(port) for port in range(start, start + needed)):
                 yield start
                 return
     where = f"{base}-{base + count - 1}" if base is not None else f"{count} in a row of {LOWEST}-{HIGHEST}"
