@@ -17,7 +17,7 @@ from cordee.telemetry.node.recording import RecordedRank, Recorder, claim_number
 
 T0 = 1_700_000_000.0
 NAN = float("nan")
-H100 = "NVIDIA H100 80GB HBM3"
+H100 = "NVIDIA H100 PCIe"  # of which no caps were measured
 
 
 def write_group(

@@ -26,10 +26,20 @@ NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
     ],
 )
 def test_a_model_is_found_by_its_driver_s_name(model, sms):
+    assert read_caps(environ=NOWHERE).of(model).sms == sms
+
+
+@pytest.mark.parametrize("model", ["NVIDIA H100 PCIe", "NVIDIA GH200 480GB", "A GPU of tomorrow"])
+def test_what_nobody_measured_is_said_to_be_the_fallback(model):
     caps = read_caps(environ=NOWHERE).of(model)
-    assert caps.sms == sms
-    assert not caps.measured
+    assert (caps.pipe["tensor"], caps.dram, caps.measured) == (0.93, 0.80, False)
     assert caps.origin == "fallback, not measured"
+
+
+def test_caps_that_were_measured_on_a_model_come_with_the_package():
+    caps = read_caps(environ=NOWHERE).of("NVIDIA H100 80GB HBM3")
+    assert (caps.pipe["tensor"], caps.dram, caps.measured) == (0.971, 0.907, True)
+    assert caps.origin.startswith("cordee score calibrate")
 
 
 def test_what_a_person_calibrated_wins_over_what_is_shipped_and_a_given_file_over_both(tmp_path):
@@ -87,7 +97,9 @@ def test_every_shipped_model_is_of_caps_and_says_where_its_peaks_are_from(tmp_pa
     models = read_caps_file(path)["model"]
     makers = ("sheet", "architecture paper", "limited to 500 W")  # what is no maker's sheet says what it is
     assert all(any(word in about["source"] for word in makers) for about in models.values())
-    assert not any("origin" in about for about in models.values())
+    measured = [about for about in models.values() if not {"tensor", "fp64", "fp32", "fp16", "dram"}.isdisjoint(about)]
+    assert measured
+    assert all({"origin", "date"} <= about.keys() for about in measured)
 
 
 def test_every_model_whose_peaks_are_known_is_known_to_a_job_s_need():

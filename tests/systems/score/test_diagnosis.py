@@ -181,13 +181,13 @@ def test_models_that_differ_are_flagged(made):
 def test_mfu_is_what_was_logged_over_the_peak_of_all_gpus(made):
     logged = {"flops": LoggedTotals(made.T0 + np.arange(60.0), np.full(60, 2 * 400e12))}
     found = job(made, COMPUTE, COMPUTE, logged=logged)
-    assert found.mfu == pytest.approx(400 / 989)
+    assert found.mfu == pytest.approx(400 / 756)
     by_token = {
         "tokens": LoggedTotals(made.T0 + np.arange(60.0), np.full(60, 2e4)),
         "flops_per_token": LoggedTotals(made.T0 + np.arange(1.0), np.array([2 * 2e10])),
     }
     facts = {"logged_ranks": {"flops_per_token": 2}}
-    assert job(made, COMPUTE, COMPUTE, logged=by_token, facts=facts).mfu == pytest.approx(200 / 989)
+    assert job(made, COMPUTE, COMPUTE, logged=by_token, facts=facts).mfu == pytest.approx(200 / 756)
     assert job(made, COMPUTE).mfu is None
 
 

@@ -28,6 +28,7 @@ def test_a_recording_of_two_nodes_is_scored_with_devices_nodes_and_ranks(made, t
     assert (trace.job.state, trace.job.world_size, trace.job.nodes) == ("finished", 2, ("n0", "n1"))
     found = score(trace)
     assert found.shares.score == pytest.approx(50, rel=1e-5)
+    assert any("caps are the fallback" in reason for reason in found.confidence_reasons)
     assert [part.key for part in found.nodes] == ["n0", "n1"]
     assert [part.key for part in found.ranks] == ["0", "1"]
     assert found.shares.coverage == pytest.approx(1)

@@ -64,7 +64,10 @@ class CapsTable:
         """
         about = {**self._fallback, **_named(self._shipped, model), **_worded(site, model)}
         for table in self._given:
-            about.update(_named(table, model))
+            own = _named(table, model)
+            if "origin" in own:
+                about.pop("date", None)  # it is that of another measurement
+            about.update(own)
         measured = "origin" in about
         if model == CORES:
             return Caps(model, {"instructions": about["instructions"]}, 1.0, _FALLBACK_ORIGIN, measured)

@@ -37,7 +37,7 @@ def accuracy(judgements: list[WorkloadJudgement]) -> float | None:
 
 def list_lines(wanted: list[LabelledWorkload]) -> list[str]:
     """Return what there is to run: name, half, class, bands."""
-    lines = [f"{'workload':{_WIDTH}} {'half':9} {'class':16} bands (predicted)"]
+    lines = [f"{'workload':{_WIDTH}} {'half':9} {'class':16} bands"]
     for truth in wanted:
         bands = ", ".join(band.words() for band in truth.bands)
         lines.append(f"{truth.name:{_WIDTH}} {truth.half:9} {' or '.join(truth.classes) or '-':16} {bands}")
