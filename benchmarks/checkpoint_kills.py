@@ -16,7 +16,7 @@ most of the time. While it trains, one of these is killed with SIGKILL, or lost,
 Before each kill it is looked at which saves lie whole on nodes (those that stay) or on shared storage; the next attempt must begin from the
 newest of them or later, every checkpoint under its name must be whole by its check sums after each kill, and the run must end with the weights
 of an undisturbed one, bit for bit. One line of JSON a run. With `--slurm` they are jobs of a real Slurm of so many nodes on this machine. With `--simulated`
-the real code runs in one process, and what is killed ends before any of its calls to the file system: `cordee.testing.runs.killed_saves`.
+the real code runs in one process, and what is killed ends before any of its calls to the file system: `support.runs.killed_saves`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from cordee.machine.node_folder import folders_of, memory_places
 from cordee.systems.checkpoints.node.folder import MANIFEST, find_checkpoints
 from cordee.systems.checkpoints.node.sums import verify
 from cordee.systems.checkpoints.node.tiers.kept import KeptSaves
-from cordee.testing.runs import killed_saves
-from cordee.testing.runs.real_run import LocalRun, SlurmRun
 from cordee.testing.slurm import DisposableSlurm
+from support.runs import killed_saves
+from support.runs.real_run import LocalRun, SlurmRun
 
 STEPS, WORLD = 400, 2
 # Whole numbers throughout, so that weights do not depend on the order of sums; the ballast makes a save large enough to be met.

@@ -2,7 +2,7 @@
 
     python benchmarks/diagnosis_accuracy.py [--seeds 5] [--seconds 180] [--kempnerpulse PYTHON]
 
-The recordings are synthetic (cordee.testing.recordings.workloads): levels that ground truths predict, start, steps, correlated
+The recordings are synthetic (support.recordings.workloads): levels that ground truths predict, start, steps, correlated
 noise, quantisation, gaps, GPUs that differ; each goes through a folder on disk, the loader and the rules like any other.
 Windows of the labelled time are judged, one per device. PYTHON is an interpreter in which `pip install kempnerpulse` was
 done: its own `classify` gets the same samples, one by one, and its most frequent class of each window counts. It has
@@ -25,8 +25,8 @@ import numpy as np
 from cordee.systems.score.load import load
 from cordee.systems.score.result import CLASSES, UNKNOWN
 from cordee.systems.score.score import score
-from cordee.testing.recordings.scenarios import SCENARIOS
-from cordee.testing.recordings.workloads import Made, MadeNoise, write_scenario
+from support.recordings.scenarios import SCENARIOS
+from support.recordings.workloads import Made, MadeNoise, write_scenario
 
 NOISES = {
     "calm": MadeNoise(level=0.02, gaps=0.0, variety=0.03),

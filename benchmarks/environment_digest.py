@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cordee.testing.open_python import OpenPython, open_python
+from support.open_python import OpenPython, open_python
 
 RECIPE = """
 image = "digest"

@@ -31,7 +31,7 @@ from kill_groups import ended, left_behind, pid_of
 from cordee.machine.processes import tree
 from cordee.runs.journal import read_journal
 from cordee.systems.trials.shown import Farm
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 TASK = (
     "exec 9> {folder}/locks/$CORDEE_TASK_ID; flock -n 9 || {{ echo $CORDEE_TASK_ID $CORDEE_TASK_TRY twice >> {folder}/trace; exit 9; }}; "

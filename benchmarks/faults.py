@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cordee.systems.checkpoints.node.folder import find_checkpoints
 from cordee.telemetry.store.reader import Run
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 TRAINING = """
 import hashlib, sys, time

@@ -2,7 +2,7 @@
 
     python benchmarks/flight.py --each 16 --missing 0.3
 
-Right answers: synthetic faults (`cordee.testing.flight.faults`), then faults that were held out (`flight_held_out.py`), each with
+Right answers: synthetic faults (`support.flight.faults`), then faults that were held out (`flight_held_out.py`), each with
 up to a share of the dumps missing. Both tools get the same folders. An answer is *right* when exactly the culprits are named,
 *unknown* when nobody is, *wrong* else; torchfrtrace's answer is whom its first error names, as culprit or as missing. Where the
 culprit's own dump is missing nothing more than "unknown" is asked for.
@@ -35,8 +35,8 @@ from flight_held_out import FAULTS as HELD_OUT
 
 from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
-from cordee.testing.flight.dumps import write_dump
-from cordee.testing.flight.faults import FAULTS, MadeFault, make_fault
+from support.flight.dumps import write_dump
+from support.flight.faults import FAULTS, MadeFault, make_fault
 
 SIZES = ((512, 160), (4096, 96), (128, 2000))
 _TP = 8

@@ -1,7 +1,7 @@
 """Trainings and faults that `cordee flight` was not made with: written after it, run by `benchmarks/flight.py`, never tuned to.
 
 Other layouts (two-dimensional sharding with prefetch, ring attention, a pipeline with few microbatches, trainers beside
-generators, metrics gathered by one rank), and other ways to fail than those of `cordee.testing.flight.faults`.
+generators, metrics gathered by one rank), and other ways to fail than those of `support.flight.faults`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from cordee.testing.flight.dumps import (
+from support.flight.dumps import (
     PG,
     BatchCall,
     CpuStall,
@@ -21,8 +21,8 @@ from cordee.testing.flight.dumps import (
     Program,
     Step,
 )
-from cordee.testing.flight.faults import FAULTS as TUNED
-from cordee.testing.flight.faults import TRAININGS, MadeFault, MadeTraining
+from support.flight.faults import FAULTS as TUNED
+from support.flight.faults import TRAININGS, MadeFault, MadeTraining
 
 
 def hybrid(shards: int, replicas: int, steps: int) -> MadeTraining:

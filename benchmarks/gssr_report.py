@@ -35,7 +35,7 @@ _MEMORY = ("fb_total", "fb_used", "fb_free", "fb_resv")
 
 def write_gssr(folder: Path, devices: int, seconds: int, per_node: int = 4) -> None:
     """Write one document for each GPU, as processes with one GPU each leave them."""
-    from cordee.testing.recordings.synthetic_traces import Synthetic
+    from support.recordings.synthetic_traces import Synthetic
 
     trace = Synthetic(nodes=1, per_node=per_node, seconds=seconds).trace()
     values = {name: trace.load(metric) for name, metric in _FIELDS.items()}

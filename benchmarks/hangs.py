@@ -17,8 +17,8 @@ from pathlib import Path
 
 from cordee.core.units import parse_utc
 from cordee.systems.explain.node.hang.detector import HangDetector, HangPolicy
-from cordee.testing.runs.real_run import LocalRun
 from cordee.wire.messages import RankStand
+from support.runs.real_run import LocalRun
 
 SCRIPT = Path(__file__).parents[1] / "tests" / "systems" / "explain" / "hanging_train.py"
 KINDS = {

@@ -25,8 +25,8 @@ from cordee.runs.lane import Lane
 from cordee.systems.explain.node.hardware.counters import GpuWatch, NodeCounters
 from cordee.systems.explain.node.hardware.kernel import KernelWords
 from cordee.systems.explain.node.hardware.watch import NodeFiles
-from cordee.testing.hosts.host_tree import HostTree
-from cordee.testing.hosts.kernel_log import append_kmsg, write_kmsg
+from support.hosts.host_tree import HostTree
+from support.hosts.kernel_log import append_kmsg, write_kmsg
 
 _USUAL_BUDGET = 0.001
 

@@ -38,8 +38,8 @@ from on_slurm.common import led_to
 from cordee.core.errors import CordeeError
 from cordee.machine.node_folder import memory_places, name_of_user
 from cordee.runs.state import RunState
-from cordee.testing.runs.real_run import LocalRun, SlurmRun
 from cordee.testing.slurm import DisposableSlurm
+from support.runs.real_run import LocalRun, SlurmRun
 
 # Holds at the last step but one until there is a gate, so that what befalls it finds it training.
 TRAINING = """

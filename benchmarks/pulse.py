@@ -23,9 +23,9 @@ from pathlib import Path
 from cordee.systems.explain.node.pulses import RankProcess
 from cordee.systems.explain.node.rank_times import RankTimes
 from cordee.systems.explain.node.slow_links import SlowLinks
-from cordee.testing.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 from cordee.wire.messages import Telemetry, encode
 from cordee.wire.pulse import KINDS, KindSums, PulseReader, PulseWriter, TimeSums
+from support.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 
 RANK = """
 import os, resource, sys, time

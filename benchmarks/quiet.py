@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cordee.control.world import encode_places
 from cordee.machine.processes import tree as processes
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 TRAIN = "import time\nimport cordee\nfor i in range(900):\n    cordee.log(i, x=1.0); time.sleep(0.1)\n"
 CALLS = "trace=%file,getdents64"

@@ -1,6 +1,6 @@
 """What sampling GPUs costs: CPU per tick at 1 Hz and 10 Hz and memory, with a stub of NVML, beside calls per metric.
 
-The stub (cordee.testing.nvml) answers at once, or computes for as long as --driver assumes that a driver's calls take.
+The stub (support.nvml) answers at once, or computes for as long as --driver assumes that a driver's calls take.
 Ticks come at their real pace, so that caches are as cold as they are in a job. What is sampled is written to a block log.
 
 python benchmarks/sampler_cost.py
@@ -148,7 +148,7 @@ def measure(options: argparse.Namespace) -> None:
 
 def run(case: str, rate: float, driver: float, options: argparse.Namespace, pids: list[int], folder: Path) -> dict:
     """Measure one case in a process of its own."""
-    from cordee.testing.nvml import FakeGpus
+    from support.nvml import FakeGpus
 
     gpus = FakeGpus(folder / f"stub-{driver:g}", count=options.gpus, library=folder / "library")
     for index in range(options.gpus):

@@ -39,9 +39,9 @@ from cordee.machine.processes.parent import die_with_parent
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
-from cordee.testing.made.journal import made_plan
 from cordee.wire import messages
 from cordee.wire.messages import FROM_SUPERVISOR, decode
+from support.made.journal import made_plan
 
 METRICS = [{"name": f"metric_{index}_ratio", "unit": "ratio", "source": "simulated"} for index in range(8)]
 RUN = "scale-20260101T000000Z-test"

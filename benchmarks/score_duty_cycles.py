@@ -2,7 +2,7 @@
 
     python benchmarks/score_duty_cycles.py [--seeds 5]
 
-Synthetic recordings (cordee.testing.recordings.workloads) of a GPU that works with known breadth and pipe for a known part of
+Synthetic recordings (support.recordings.workloads) of a GPU that works with known breadth and pipe for a known part of
 each step, with a start, correlated noise, quantisation and gaps, at 1 Hz and 10 Hz, with steps shorter and longer than a
 sample; each goes through a folder on disk and the loader. Printed is the largest error in points over the seeds.
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 from cordee.systems.score.load import load
 from cordee.systems.score.score import score
 from cordee.systems.score.validation.judge import cut
-from cordee.testing.recordings.scenarios import CALM, GEMM, REST, Scenario, StepPhase
-from cordee.testing.recordings.workloads import MadeNoise, write_scenario
+from support.recordings.scenarios import CALM, GEMM, REST, Scenario, StepPhase
+from support.recordings.workloads import MadeNoise, write_scenario
 
 DUTIES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 WORK = ((0.98, 0.86), (0.5, 0.3), (0.9, 0.45))

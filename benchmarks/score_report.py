@@ -50,8 +50,8 @@ def make_recording(folder: Path, devices: int, per_node: int, seconds: int) -> f
     """Write a recording of made-up samples and return the seconds that it took."""
     import numpy as np
 
-    from cordee.testing.recordings.recording import made_node, write_recording
-    from cordee.testing.recordings.synthetic_traces import GPU_METRICS, Synthetic
+    from support.recordings.recording import made_node, write_recording
+    from support.recordings.synthetic_traces import GPU_METRICS, Synthetic
 
     begun = time.perf_counter()
     nodes = -(-devices // per_node)

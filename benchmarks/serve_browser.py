@@ -23,8 +23,8 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.browsing import chromium
+from support.made.runs import MadeRun, write_run
+from support.servers.browsing import chromium
 
 PORT = 18_473
 DEADLINE_MS = 300_000

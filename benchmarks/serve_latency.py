@@ -23,8 +23,8 @@ import httpx
 
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.store.reader import Run
-from cordee.testing.made.runs import MadeRun, follow_run, write_run
-from cordee.testing.servers.serving import ServedRuns
+from support.made.runs import MadeRun, follow_run, write_run
+from support.servers.serving import ServedRuns
 
 METRICS = {"gpu": ("gpu_power_watts", "gpu_sm_ratio"), "node": ("cpu_busy_ratio",), "rank": ("cpu_cores_ratio",)}
 POWER = {"group": "gpu", "metric": "gpu_power_watts", "format": "frame"}

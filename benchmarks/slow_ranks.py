@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from cordee.machine.cgroups import groups_of
-from cordee.testing.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 from cordee.wire.messages import RankDigest
+from support.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 
 SCRIPT = """
 import os, sys, time

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 HELLO = "import sys, time\nsys.stdout.write(f'first {time.time()}\\n')\n"
 STARTS = """

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from cordee.telemetry.node.samplers.storage.sampler import StorageSampler
-from cordee.testing.hosts.storage_tree import StorageTree
+from support.hosts.storage_tree import StorageTree
 
 MORE_OPERATIONS = 64
 

@@ -32,9 +32,9 @@ import numpy as np
 
 from cordee.core.stats import peers_of
 from cordee.systems.explain.node.slow.detector import SlowDetector, SlowOver, SlowRanks
-from cordee.testing.runs.real_run import LocalRun
 from cordee.wire.messages import KindTimes, RankDigest
 from cordee.wire.pulse import FOLDER, SUFFIX, PulseReader
+from support.runs.real_run import LocalRun
 
 SCRIPT = Path(__file__).parents[1] / "tests" / "systems" / "explain" / "straggling_train.py"
 JOB = """\

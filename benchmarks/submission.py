@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cordee.job.submit import submitter
 from cordee.job.submit.prepare import create_run, prepare
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from cordee.testing.made.runs import MadeRun, write_run
+from support.made.runs import MadeRun, write_run
 
 PER_LEAF, PER_GROUP, RAILS, SPINES = 16, 14, 4, 16
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from cordee.testing.hosts.vetting_tasks import VettingTasks, wait_for
+from support.hosts.vetting_tasks import VettingTasks, wait_for
 
 TRIVIAL = """name: trivial
 scheduler: {scheduler}

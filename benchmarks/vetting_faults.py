@@ -26,9 +26,9 @@ from typing import Any
 import yaml
 
 import cordee.job
-from cordee.testing.hosts.kernel_log import write_kmsg
-from cordee.testing.hosts.simulated_nodes import SimulatedNode, SimulatedNodes
-from cordee.testing.nvml import FakeGpus, build
+from support.hosts.kernel_log import write_kmsg
+from support.hosts.simulated_nodes import SimulatedNode, SimulatedNodes
+from support.nvml import FakeGpus, build
 
 LIMIT_S = 20.0
 VETNODE_PORT = 29500

@@ -16,7 +16,7 @@ from random import Random
 from typing import NamedTuple
 
 from cordee.systems.vetting.node.judge.pairs import PairPolicy, PairTest
-from cordee.testing.hosts.fabric import SimulatedFabric
+from support.hosts.fabric import SimulatedFabric
 
 SICK_RATIO = 0.012
 

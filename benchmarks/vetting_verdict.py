@@ -21,7 +21,7 @@ from cordee.systems.vetting.node.checks import Result
 from cordee.systems.vetting.node.judge.pairs import PairTest
 from cordee.systems.vetting.node.judge.verdict import decide
 from cordee.systems.vetting.rules import load_rules
-from cordee.testing.hosts.fabric import SimulatedFabric
+from support.hosts.fabric import SimulatedFabric
 
 SILENT_RATIO = 0.1
 FAULTY_RATIO = 0.01

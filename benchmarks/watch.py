@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cordee.faces.cli.watch.screen import WatchScreen
 from cordee.runs.folder import RunFolder
-from cordee.testing.made.runs import MadeRun, follow_run
+from support.made.runs import MadeRun, follow_run
 
 BEFORE_S = 30
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import Browser
 
-from cordee.testing.servers.browsing import WatchedPage, chromium
+from support.servers.browsing import WatchedPage, chromium
 
 DESK, PHONE, WALL = (1440, 900), (390, 844), (2560, 1440)
 WAIT_S = 60.0

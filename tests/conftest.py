@@ -22,11 +22,11 @@ import hypothesis
 import pytest
 
 # What contract suites assert says what it saw, as tests here do.
-pytest.register_assert_rewrite("cordee.testing")
+pytest.register_assert_rewrite("cordee.testing", "support")
 
 if TYPE_CHECKING:
-    from cordee.testing.open_python import OpenPython
     from cordee.testing.slurm import DisposableSlurm
+    from support.open_python import OpenPython
 
 
 ROOT = Path(__file__).parents[1]
@@ -323,7 +323,7 @@ def slurm(
 @pytest.fixture(scope="session")
 def open_to_all() -> Iterator[OpenPython]:
     """A Python with Cordée for tests that act as another user, who cannot read a closed home."""
-    from cordee.testing.open_python import open_python
+    from support.open_python import open_python
 
     with open_python() as opened:
         yield opened
@@ -332,14 +332,14 @@ def open_to_all() -> Iterator[OpenPython]:
 @pytest.fixture(scope="session")
 def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a fake NVML library, compiled once; `FakeGpus(tmp_path, library=fake_nvml)` makes GPUs."""
-    from cordee.testing.nvml import build
+    from support.nvml import build
 
     return build(tmp_path_factory.mktemp("fake-nvml"))
 
 
 @pytest.fixture(scope="session")
 def _fake_nvml_built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from cordee.testing.nvml import build
+    from support.nvml import build
 
     name = "libcordee-fake-nvml.so"
     return build(tmp_path_factory.mktemp("fake-nvml-apart"), name) / name

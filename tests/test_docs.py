@@ -69,7 +69,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(set(DOCS.rglob("*
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/cordee.toml"))
 BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml|sbatch|yaml))$")
-RUN = ("cordee", "sinfo", "srun")
+RUN = ("cordee", "python", "sinfo", "srun")
 EVALUATED = re.compile(r'eval "\$\((.*)\)"$')
 NOT_RUN = ("git", "make", "source", "cd", "pip")  # what a person does around it; make's targets are looked up
 

@@ -244,7 +244,7 @@ def fits(path: str, pattern: str) -> bool:
         ("job.load", "from cordee.systems.vetting.node.judge import verdict"),
         (
             "control.supervisor.decisions.run",
-            "try:\n    import cordee.testing.runs.real_run\nexcept ImportError:\n    pass",
+            "try:\n    import cordee.testing.slurm\nexcept ImportError:\n    pass",
         ),
         ("systems.data.account", "from cordee.systems.score import load"),
         ("systems.score.load", "from cordee.faces.report import html"),
@@ -254,7 +254,7 @@ def fits(path: str, pattern: str) -> bool:
         ),
         ("control.agent.agent", "module_argv('cordee.systems.score.views')"),
         ("faces.web.app", "from cordee.systems.score import load"),
-        ("faces.cli.commands", "from cordee.testing import made_runs"),
+        ("faces.cli.commands", "from cordee.testing import images"),
         ("core.draw.charts", "from cordee.systems.score.report import figures"),
         ("wire.connection", "from . import folder"),
     ],

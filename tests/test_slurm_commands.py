@@ -14,7 +14,7 @@ from cordee.backends.slurm.node.commands import (
 )
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import expand_nodes
-from cordee.testing.clocks import give_clock
+from support.clocks import give_clock
 
 SCRIPT = "#!/bin/bash\n#SBATCH --partition=normal\n#SBATCH --time=60\n"
 

@@ -18,8 +18,8 @@ from cordee.core import registry
 from cordee.core.errors import CordeeError
 from cordee.job.submit import submitter
 from cordee.runs.folder import RunFolder
-from cordee.testing.servers.browsing import WatchedPage, chromium
-from cordee.testing.servers.serving import ServedRuns
+from support.servers.browsing import WatchedPage, chromium
+from support.servers.serving import ServedRuns
 
 WINDOW = Path(__file__).parent / "strangers" / "window"
 DOCUMENT = 'name = "t"\nrun = "python train.py"\n[need]\ntime = "2h"\n'

@@ -14,10 +14,10 @@ from typing import Any
 from cordee.backends.slurm.node.commands import job_record
 from cordee.core.hostlist import expand_nodes
 from cordee.runs.state import RunState
-from cordee.testing.runs.real_run import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import node_processes
 from on_slurm.common import Rows, marks, plain_script, sbatch, settle, text_of, until, write_job
+from support.runs.real_run import SlurmRun
 
 # Counts, saves every five steps, goes on from the newest checkpoint that it finds; with and without Cordée.
 COUNTING = """

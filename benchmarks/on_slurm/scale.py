@@ -7,10 +7,10 @@ from pathlib import Path
 
 from cordee.core.units import parse_utc
 from cordee.runs.state import RunState
-from cordee.testing.runs.real_run import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 from on_slurm.common import Rows, led_to, marks, plain_script, sbatch, settle, text_of, until, wait_gone, write_job
 from on_slurm.latency import FIRST
+from support.runs.real_run import SlurmRun
 
 _MOST_S = 600.0
 # All agents start at once on the few cores of one machine: they come later than the 30 s that a cluster gets.

@@ -19,8 +19,8 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
 from cordee.systems.data.account import account_of
-from cordee.testing.data.corpora import pack_corpus
 from cordee.testing.patience import wait_until
+from support.data.corpora import pack_corpus
 
 from .sites import OUTSIDE, SpoolSite
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from cordee.client.device_steps import BACKWARD_ENDS, FORWARD, OPTIMIZER, STEP_ENDS, DeviceSteps
-from cordee.testing.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 from cordee.wire.messages import RankDigest
 from cordee.wire.ports import pick_ports
+from support.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 
 SCRIPT = Path(__file__).with_name("observed_train.py")
 OBSERVED, NOT_OBSERVED = (0, 1), (2, 3)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from cordee.machine.kernel_log import KernelLogClosed, _parse, read_kernel_log
-from cordee.testing.hosts.kernel_log import write_kmsg, write_log_file
+from support.hosts.kernel_log import write_kmsg, write_log_file
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from cordee.telemetry.node.blocklog import (
     list_parts,
     read_blocks,
 )
-from cordee.testing.disks import REFUSALS, FaultyDisk
+from support.disks import REFUSALS, FaultyDisk
 
 
 def seconds_in(folder):

@@ -11,7 +11,7 @@ from cordee.core.errors import RunNotFound, UsageError
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events
 from cordee.telemetry.store.reader import open_run
-from cordee.testing.recordings.recording import made_node, write_recording
+from support.recordings.recording import made_node, write_recording
 
 T0 = 1_700_000_000.0
 

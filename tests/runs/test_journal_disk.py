@@ -11,7 +11,7 @@ import pytest
 from cordee.runs.journal import JournalLine, JournalWriter, UnwrittenLines, read_journal
 from cordee.runs.lane import Lane
 from cordee.runs.state import replay
-from cordee.testing.disks import REFUSALS, DiskFault, FaultyDisk
+from support.disks import REFUSALS, DiskFault, FaultyDisk
 
 ENDED = {"state": "finished", "exit_code": 0, "reason": "finished", "text": ""}
 

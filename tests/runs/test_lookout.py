@@ -14,7 +14,7 @@ from cordee.runs.logtail import LogTail
 from cordee.runs.lookout import SHARED_PER_S, Lookout
 from cordee.runs.news import NewsReader, NewsWriter, RunNews, news_file
 from cordee.runs.waiting_clients import WaitingClients
-from cordee.testing.operations import counted
+from support.operations import counted
 
 
 @pytest.fixture

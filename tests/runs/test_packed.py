@@ -10,7 +10,7 @@ from cordee.telemetry.node.blocklog import GRID, BlockLogWriter, encode_grid, en
 from cordee.telemetry.store.reader import open_run
 from cordee.telemetry.store.unsealed.spool import Spool, SpooledValues
 from cordee.telemetry.store.unsealed.tail import TailPart
-from cordee.testing import recording_faults
+from support import recording_faults
 
 
 @pytest.mark.parametrize("fault", ["clock_going_back", "ranks_of_different_lengths", "killed_sampler", "lost_gpu"])

@@ -25,7 +25,7 @@ from cordee.telemetry.node.blocklog import (
 from cordee.telemetry.store.reader import open_run
 from cordee.telemetry.store.seal import drop_sealed_parts, seal
 from cordee.telemetry.store.sealed import read_commit, write_commit
-from cordee.testing.clocks import give_clock
+from support.clocks import give_clock
 
 T0 = 1_700_000_000.0
 METRICS = [f"metric_{i}_ratio" for i in range(3)]

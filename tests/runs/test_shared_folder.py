@@ -17,7 +17,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.index import CACHE, find_run, list_runs
 from cordee.runs.journal import JournalWriter, client_journal
 from cordee.telemetry.store.reader import Run
-from cordee.testing.made.runs import MadeRun, write_run
+from support.made.runs import MadeRun, write_run
 
 EVENT = {
     "schema": "cordee.journal/1",

@@ -11,8 +11,8 @@ import threading
 import pytest
 
 from cordee.runs.turn import STALE_S, Turn, turn
-from cordee.testing.clocks import give_clock
-from cordee.testing.disks import FaultyDisk
+from support.clocks import give_clock
+from support.disks import FaultyDisk
 
 GONE = 2**22 - 3  # no process has this number
 

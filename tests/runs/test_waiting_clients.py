@@ -9,7 +9,7 @@ import pytest
 from cordee.runs.budget import TOGETHER_PER_S, SharedBudget
 from cordee.runs.folder import RunFolder
 from cordee.runs.waiting_clients import JOIN_COST, WaitingClients
-from cordee.testing.operations import counted
+from support.operations import counted
 
 
 @pytest.fixture

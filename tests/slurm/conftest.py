@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cordee.testing.runs.programs import COUNTING
-from cordee.testing.runs.real_run import SlurmRun
+from cordee.testing.programs import COUNTING
+from support.runs.real_run import SlurmRun
 
 if TYPE_CHECKING:
     from cordee.testing.slurm import DisposableSlurm

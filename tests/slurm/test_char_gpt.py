@@ -13,8 +13,8 @@ from cordee.systems.checkpoints.pace import storage_view
 from cordee.systems.data.account import account_of
 from cordee.telemetry.store.placement import placement
 from cordee.telemetry.store.reader import open_run
-from cordee.testing.data.corpora import pack_corpus
-from cordee.testing.runs.real_run import LocalRun
+from support.data.corpora import pack_corpus
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.campaign
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"

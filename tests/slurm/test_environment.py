@@ -15,11 +15,11 @@ import cordee
 from cordee.faces.cli.cancel import cancel
 from cordee.systems.environments import spank_install
 from cordee.testing.images import busybox_root
-from cordee.testing.runs.container_runs import edf_with_python, holders, mounts_left
-from cordee.testing.runs.programs import COUNTING
-from cordee.testing.runs.real_run import SlurmRun
+from cordee.testing.programs import COUNTING
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
+from support.runs.container_runs import edf_with_python, holders, mounts_left
+from support.runs.real_run import SlurmRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

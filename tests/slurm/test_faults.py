@@ -16,8 +16,8 @@ from cordee.core.errors import SubmitError
 from cordee.faces.cli.follow import RunFollower
 from cordee.runs.index import list_runs
 from cordee.runs.state import RunState
-from cordee.testing.runs.real_run import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
+from support.runs.real_run import SlurmRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -10,7 +10,7 @@ import pytest
 
 from cordee.core.findings import Finding
 from cordee.faces.cli import main
-from cordee.testing.nvml import FakeGpus
+from support.nvml import FakeGpus
 
 WAITS = "import os, time\nwhile not os.path.exists('over'): time.sleep(0.1)\n"
 NEED = '[need]\nnodes = 2\ngpus_per_node = 1\n[sampling]\ninterval = "0.1s"\ngpus = "nvml"'

@@ -8,7 +8,7 @@ import pytest
 
 import cordee
 from cordee.faces.report import render
-from cordee.testing.nvml import FakeGpus
+from support.nvml import FakeGpus
 
 
 @pytest.mark.gate

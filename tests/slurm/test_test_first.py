@@ -14,7 +14,7 @@ from cordee.job.submit import plan_of, submitter_of
 from cordee.job.submit.prepare import create_run, prepare
 from cordee.job.terminal.run_args import state_of
 from cordee.runs.state import ENDED
-from cordee.testing.runs.programs import COUNTING
+from cordee.testing.programs import COUNTING
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "finished"), (3, "failed")])

@@ -23,8 +23,8 @@ from cordee.systems.trials.sampler import OptunaStudy
 from cordee.systems.trials.shown import Farm
 from cordee.systems.trials.sweeps import Sweep
 from cordee.testing.patience import wait_until
-from cordee.testing.runs.real_run import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
+from support.runs.real_run import SlurmRun
 
 pytestmark = pytest.mark.campaign
 _SCRIPT = "import sys, time, cordee\nx, opt = float(sys.argv[1]), sys.argv[2]\ntime.sleep(0.5)\ncordee.log(loss=(x - 0.25) ** 2 + (opt == 'sgd') / 50)\n"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cordee.testing.hosts.preloading import build_faults, faulty
+from support.hosts.preloading import build_faults, faulty
 
 NEED = "[need]\nnodes = 3\nspare_nodes = 1\n\n[vet]\nprotocol = 'protocol.yaml'\n"
 PAIRS = """

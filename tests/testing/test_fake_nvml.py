@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cordee.core.errors import UsageError
-from cordee.testing.nvml import FakeGpus
+from support.nvml import FakeGpus
 
 ASK = """
 import json, pynvml

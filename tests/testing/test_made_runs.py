@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 import cordee
 from cordee.core.errors import UsageError
-from cordee.faces.cli import cordee as command
 from cordee.telemetry.store.placement import placement, placement_findings, sizes_of
 from cordee.telemetry.store.reader import Run
-from cordee.testing.made.journal import step_at
-from cordee.testing.made.runs import MadeRun, follow_run, write_run
-from cordee.testing.recordings.recording import gpu_uuid
+from support.commands import support
+from support.made.journal import step_at
+from support.made.runs import MadeRun, follow_run, write_run
+from support.recordings.recording import gpu_uuid
 
 MADE = MadeRun(64, 60, started_at=1_790_000_000.0)
 
@@ -77,8 +77,8 @@ def test_a_live_one_goes_on_in_real_time_and_ends_well(tmp_path: Path) -> None:
 
 
 def test_it_is_made_from_the_command_line(tmp_path: Path) -> None:
-    words = ["testing", "make-run", str(tmp_path), "--gpus", "16", "--minutes", "0.5", "--json"]
-    said = json.loads(CliRunner().invoke(command, words).output)
+    words = ["make-run", str(tmp_path), "--gpus", "16", "--minutes", "0.5", "--json"]
+    said = json.loads(CliRunner().invoke(support, words).output)
     assert cordee.open_run(said["folder"]).state.state == "finished"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from cordee.testing import open_python as module
 from cordee.testing.containers import AS_USER
-from cordee.testing.open_python import open_python
+from support import open_python as module
+from support.open_python import open_python
 
 
 def test_another_user_runs_a_copy_of_a_closed_python_with_the_modules_that_cordee_needs(monkeypatch):

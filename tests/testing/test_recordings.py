@@ -6,8 +6,8 @@ import pytest
 import cordee
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.recording import read_recorders
-from cordee.testing import recording_faults
-from cordee.testing.recordings.recording import STARTED_AT, MadeNode, made_node, write_recording
+from support import recording_faults
+from support.recordings.recording import STARTED_AT, MadeNode, made_node, write_recording
 
 
 def test_a_made_recording_reads_back_as_it_was_made_and_says_that_it_was(tmp_path):

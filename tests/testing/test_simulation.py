@@ -41,16 +41,17 @@ from cordee.runs.turn import Turn
 from cordee.systems.explain.node.slow_links import SlowLinks
 from cordee.systems.vetting.node.preparation import NodePreparation
 from cordee.telemetry.node.blocklog import BlockLogWriter
-from cordee.testing.simulation import KINDS, Case, RunScript, VirtualFault, campaign, case_of, resumed, shrunk, simulate
-from cordee.testing.simulation.disk import VirtualLane
-from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
-from cordee.testing.simulation.machine import Channels, SimulatedMachine, VirtualTasks
-from cordee.testing.simulation.meetings import meeting
-from cordee.testing.simulation.network import VirtualConnection
-from cordee.testing.simulation.points import cases
-from cordee.testing.simulation.rules import PHASES
 from cordee.wire.connection import Connection
 from cordee.wire.session import Inbox, Outbox
+from support.commands import support
+from support.simulation import KINDS, Case, RunScript, VirtualFault, campaign, case_of, resumed, shrunk, simulate
+from support.simulation.disk import VirtualLane
+from support.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
+from support.simulation.machine import Channels, SimulatedMachine, VirtualTasks
+from support.simulation.meetings import meeting
+from support.simulation.network import VirtualConnection
+from support.simulation.points import cases
+from support.simulation.rules import PHASES
 
 TWO = RunScript(nodes=2, spares=0)
 
@@ -61,7 +62,7 @@ def case(*faults, script=TWO):
 
 def run(*words):
     with pytest.raises(SystemExit) as ended:
-        main(["testing", "simulate", *words])
+        main(["simulate", *words], support)
     return ended.value.code
 
 

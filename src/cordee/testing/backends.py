@@ -41,7 +41,7 @@ from cordee.runs.state import RunState, replay
 from cordee.systems.advise.advice import advise
 from cordee.systems.advise.collect import collect_situation
 from cordee.testing.patience import wait_until
-from cordee.testing.runs.programs import COUNTING
+from cordee.testing.programs import COUNTING
 
 _STEPS = "python train.py 20 0.05"
 _LONG = "python train.py 4000 0.1"

@@ -15,7 +15,7 @@ from cordee.backends.slurm.node.job import JobStart
 from cordee.backends.slurm.node.rescue import SlurmRescue
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import Checkpoints, RunPlan, RunSampling, RunSegment, RunStep, RunTasks, RunTimeouts
-from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop
+from support.simulation.loop import VirtualClocks, VirtualLoop
 
 STEP = RunStep(RunTasks(("true",), {}), Checkpoints("/run/checkpoints"), segment=RunSegment("requeue"))
 PLAN = RunPlan("r", "slurm", "/", "/", "/run", (STEP,), RunTimeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0), RunSampling(1.0))

@@ -7,7 +7,7 @@ import pytest
 from cordee.backends.slurm import job_states
 from cordee.backends.slurm.job_states import JobStatus, SlurmJobStates
 from cordee.backends.slurm.node.commands import QueuedJob, SlurmError
-from cordee.testing.clocks import give_clock
+from support.clocks import give_clock
 
 
 class Site:

@@ -9,8 +9,8 @@ from typing import Any
 from cordee.control.agent import companions as port
 from cordee.control.agent.companions import Companion, CompanionHost, Companions, TimeSpent
 from cordee.control.agent.troubles import NodeTroubles
-from cordee.testing.runs.watched_ranks import RecordingUplink, plan_for
 from cordee.wire.messages import Gather, KindTimes, NodeFinding, RankDigest, RankStand, SlowLink, StopAt
+from support.runs.watched_ranks import RecordingUplink, plan_for
 
 HERE = f"{__name__}:"
 

@@ -8,7 +8,7 @@ import pytest
 
 from cordee.machine.gpus.presence import gpu_variables
 from cordee.telemetry.node.samplers.gpu.attribution import GpuView, SeenGpu, look, of_job, of_rank
-from cordee.testing.nvml import FakeGpus
+from support.nvml import FakeGpus
 
 FOUR = GpuView(tuple(SeenGpu(f"GPU-{letter * 8}-0000", "H100", f"0000:{bus}:00", minor) for letter, bus, minor in
                   (("c", "a0", 2), ("a", "10", 0), ("b", "20", 1), ("d", "f0", 3))))  # fmt: skip

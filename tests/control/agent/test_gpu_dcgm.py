@@ -9,8 +9,8 @@ import pytest
 
 from cordee.telemetry.node.samplers.gpu import dcgm as dcgm_module
 from cordee.telemetry.node.samplers.gpu.dcgm import DcgmSource
-from cordee.testing.dcgm import FakeHostEngine, build
 from cordee.testing.samplers import GpuSourceContract
+from support.dcgm import FakeHostEngine, build
 
 A, B = "GPU-aaaaaaaa-0000", "GPU-bbbbbbbb-0000"
 

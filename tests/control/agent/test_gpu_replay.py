@@ -10,8 +10,8 @@ import pytest
 import cordee
 from cordee.telemetry.node.samplers.gpu import open_gpus
 from cordee.telemetry.node.samplers.gpu.replay import ReplaySource
-from cordee.testing.recordings.recording import STARTED_AT, gpu_uuid, made_node, write_recording
 from cordee.testing.samplers import GpuSourceContract
+from support.recordings.recording import STARTED_AT, gpu_uuid, made_node, write_recording
 
 
 @pytest.fixture

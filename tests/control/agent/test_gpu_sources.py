@@ -17,9 +17,9 @@ from cordee.telemetry.node.samplers.gpu._users import Sharing
 from cordee.telemetry.node.samplers.gpu.nvml import gpm, gpm_samples
 from cordee.telemetry.node.samplers.gpu.nvml.basic import NvmlSampler
 from cordee.telemetry.node.samplers.gpu.nvml.gpm import NvmlGpmSource
-from cordee.testing.clocks import give_clock
-from cordee.testing.nvml import FakeGpus
 from cordee.testing.samplers import GpuSourceContract
+from support.clocks import give_clock
+from support.nvml import FakeGpus
 
 BUSY = {1: 90.0, 2: 80.0, 3: 40.0, 5: 60.5, 7: 60.0, 10: 33.0, 12: 5.0, 20: 1000, 21: 2000, 60: 3, 61: 5}
 

@@ -30,7 +30,7 @@ from cordee.telemetry.node.ranks_file import read_ranks
 from cordee.telemetry.node.recording_child import whole_records
 from cordee.telemetry.node.samplers.gpu._base import GpuMetricSource
 from cordee.telemetry.node.samplers.gpu.attribution import GpuView, SeenGpu
-from cordee.testing.nvml import FakeGpus
+from support.nvml import FakeGpus
 
 SOURCES = Path(gpus.__file__).parents[3]
 

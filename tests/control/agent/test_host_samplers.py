@@ -22,7 +22,7 @@ from cordee.telemetry.node.samplers.power import PowerSampler
 from cordee.telemetry.node.samplers.pressure import PressureSampler
 from cordee.telemetry.node.samplers.share import CoreShares
 from cordee.telemetry.node.samplers.tree import BusyProcess, TreeLook
-from cordee.testing.clocks import give_clock
+from support.clocks import give_clock
 
 PRESSURE = "some avg10=1.00 avg60=1.00 avg300=1.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n"
 

@@ -17,9 +17,9 @@ from cordee.control.agent.uplink import Uplink
 from cordee.control.lease import LEASE_OVER
 from cordee.core.errors import WireError
 from cordee.machine.tasks.task import TaskExit
-from cordee.testing.simulation import Case, RunScript, simulate
 from cordee.wire import messages
 from cordee.wire.messages import FROM_SUPERVISOR
+from support.simulation import Case, RunScript, simulate
 
 # Taken by what runs beside ranks, which a simulation has none of.
 OF_COMPANIONS = {messages.StageOrder, messages.Gather, messages.Observe, messages.ProfileRanks}

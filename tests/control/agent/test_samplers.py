@@ -16,7 +16,7 @@ import pytest
 
 from cordee.machine.memory import MemorySource
 from cordee.telemetry.node.samplers.proc import NodeSampler, RankSampler
-from cordee.testing.clocks import give_clock
+from support.clocks import give_clock
 
 DISKS = """   7       0 loop0 9 0 999 0 9 0 999 0 0 0 0
  259       0 nvme0n1 10 0 {read} 5 20 0 {written} 7 0 9 12 0 0 0 0

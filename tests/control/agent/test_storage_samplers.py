@@ -11,8 +11,8 @@ from cordee.telemetry.node.catalogue import METRICS
 from cordee.telemetry.node.samplers import _base
 from cordee.telemetry.node.samplers.storage.disks import JobDiskSampler
 from cordee.telemetry.node.samplers.storage.sampler import StorageSampler
-from cordee.testing.clocks import give_clock
-from cordee.testing.hosts.storage_tree import COUNTS, LUSTRE_2_12, LUSTRE_2_15, StorageTree
+from support.clocks import give_clock
+from support.hosts.storage_tree import COUNTS, LUSTRE_2_12, LUSTRE_2_15, StorageTree
 
 LUSTRE = ("10.1.0.1@o2ib:10.1.0.2@o2ib:/scratch", "/scratch")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cordee.testing.runs.programs import COUNTING
-from cordee.testing.runs.real_run import LocalRun
+from cordee.testing.programs import COUNTING
+from support.runs.real_run import LocalRun
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from cordee.faces.cli.cancel import cancel
 from cordee.faces.report.run_document import run_document
 from cordee.runs.journal import client_journal
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

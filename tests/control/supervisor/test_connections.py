@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cordee.testing.runs.proxied import ProxiedRun, proxied
+from support.runs.proxied import ProxiedRun, proxied
 
 pytestmark = pytest.mark.usefixtures("real")
 

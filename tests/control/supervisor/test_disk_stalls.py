@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from cordee.testing.hosts.preloading import build_faults, faulty
-from cordee.testing.runs.real_run import LocalRun
+from support.hosts.preloading import build_faults, faulty
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -17,9 +17,9 @@ from cordee.faces.cli.cancel import cancel
 from cordee.faces.cli.show import describe
 from cordee.faces.report.run_document import run_document
 from cordee.testing.images import busybox_root, squashfs_of
-from cordee.testing.runs.container_runs import edf_with_python, holders, mounts_left
-from cordee.testing.runs.programs import COUNTING
-from cordee.testing.runs.real_run import LocalRun
+from cordee.testing.programs import COUNTING
+from support.runs.container_runs import edf_with_python, holders, mounts_left
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -17,9 +17,9 @@ from cordee.control.identity import identity
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import OwnershipError
 from cordee.machine.processes.tree import all_processes, read_process
-from cordee.testing.hosts.preloading import build_faults, faulty
 from cordee.testing.patience import wait_until
-from cordee.testing.runs.real_run import LocalRun
+from support.hosts.preloading import build_faults, faulty
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cordee
-from cordee.testing.nvml import FakeGpus
+from support.nvml import FakeGpus
 
 pytestmark = pytest.mark.usefixtures("real")
 

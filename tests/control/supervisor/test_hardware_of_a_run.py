@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cordee.core.findings import Finding
-from cordee.testing.hosts.host_tree import HostTree
-from cordee.testing.hosts.kernel_log import append_kmsg, write_kmsg, xid_line
-from cordee.testing.nvml import FakeGpus
 from cordee.testing.patience import PatientWait
+from support.hosts.host_tree import HostTree
+from support.hosts.kernel_log import append_kmsg, write_kmsg, xid_line
+from support.nvml import FakeGpus
 
 pytestmark = pytest.mark.usefixtures("real")
 

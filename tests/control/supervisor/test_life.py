@@ -9,7 +9,7 @@ import os
 import pytest
 
 from cordee.runs.news import NewsReader
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

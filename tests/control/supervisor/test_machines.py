@@ -13,8 +13,8 @@ from cordee.core.clock import monotonic
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Lane
-from cordee.testing.disks import FaultyDisk
 from cordee.wire import messages
+from support.disks import FaultyDisk
 
 
 class Counting:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cordee.machine.node_folder import NodeFolder, folders_of, memory_places
-from cordee.testing.hosts.preloading import build_faults, faulty
+from support.hosts.preloading import build_faults, faulty
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -92,7 +92,7 @@ def test_a_garbled_request_is_said_and_the_run_goes_on(job, start):
 
 
 def test_an_agent_whose_sampling_fails_says_so_and_stays(job, tmp_path):
-    from cordee.testing.runs.real_run import LocalRun
+    from support.runs.real_run import LocalRun
 
     with_trouble = LocalRun(job(run="python train.py 20 0.1"), tmp_path / "runs", vet__max_load=1000.0)
     folder = NodeFolder(memory_places()[0], with_trouble.folder.id, "local-0")

@@ -29,7 +29,7 @@ from cordee.runs.news import NewsWriter, RunNews, news_file
 from cordee.runs.plan import Checkpoints, RunPlan, RunSampling, RunStep, RunTasks, RunTimeouts
 from cordee.systems.checkpoints.node.folder import MANIFEST, SCHEMA
 from cordee.systems.checkpoints.node.owner import RunCheckpoints
-from cordee.testing.operations import counted
+from support.operations import counted
 
 PLAN = RunPlan(
     "t",

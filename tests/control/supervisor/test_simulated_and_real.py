@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from cordee.testing.runs.proxied import proxied
-from cordee.testing.simulation import Case, RunScript, VirtualFault, simulate
+from support.runs.proxied import proxied
+from support.simulation import Case, RunScript, VirtualFault, simulate
 
 pytestmark = pytest.mark.usefixtures("real")
 

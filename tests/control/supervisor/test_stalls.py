@@ -15,8 +15,8 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.lane import Aside, Lane, RepeatedLook
 from cordee.telemetry.node.blocklog import FACTS, encode_facts, iter_records, list_parts, read_blocks
-from cordee.testing.disks import FaultyDisk
 from cordee.wire.messages import Telemetry
+from support.disks import FaultyDisk
 
 WEEK_S = 7 * 86400
 

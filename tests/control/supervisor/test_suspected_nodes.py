@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

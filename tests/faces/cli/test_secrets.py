@@ -12,8 +12,8 @@ import pytest
 
 from cordee.systems.score.trace.jobs import job_of_run
 from cordee.telemetry.store.reader import Run
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.serving import ServedRuns
+from support.made.runs import MadeRun, write_run
+from support.servers.serving import ServedRuns
 
 SECRET = "hunter2-Zx9"
 TOML = f"""

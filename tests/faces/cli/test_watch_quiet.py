@@ -10,8 +10,8 @@ from cordee.faces.cli.watch import samples, state
 from cordee.faces.cli.watch import screen as watching
 from cordee.runs.lookout import WATCHED_PER_S, Lookout
 from cordee.runs.news import NewsWriter, RunNews, news_file
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.operations import counted
+from support.made.runs import MadeRun, write_run
+from support.operations import counted
 
 
 class Clock:

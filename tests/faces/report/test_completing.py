@@ -14,7 +14,7 @@ from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import replay
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_grid, encode_schema, list_parts
 from cordee.telemetry.store.reader import Run
-from cordee.testing.clocks import give_clock
+from support.clocks import give_clock
 
 METRICS = [{"name": "memory_rss_bytes", "unit": "bytes", "source": "test"}]
 

@@ -20,7 +20,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_facts, encode_grid, encode_schema
 from cordee.telemetry.node.catalogue import METRICS
-from cordee.testing.made.runs import MadeRun, write_run
+from support.made.runs import MadeRun, write_run
 
 SECONDS = 60
 

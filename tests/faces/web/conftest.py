@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from cordee.runs.folder import RunFolder
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.serving import ServedRuns
+from support.made.runs import MadeRun, write_run
+from support.servers.serving import ServedRuns
 
 
 @pytest.fixture(scope="session")

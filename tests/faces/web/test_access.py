@@ -17,7 +17,7 @@ from cordee.core.web.tokens import Token
 from cordee.faces.web.app import make_app
 from cordee.faces.web.gate.access import Access
 from cordee.runs.folder import RunFolder
-from cordee.testing.servers.serving import ServedRuns
+from support.servers.serving import ServedRuns
 
 SECRET = "0123456789abcdef0123456789abcdef"
 WRITER = "fedcba9876543210fedcba9876543210"

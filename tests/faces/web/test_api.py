@@ -18,8 +18,8 @@ from cordee.faces.web.answers.tables import ARROW_TYPE, FRAME_TYPE, NumberTable,
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.store import views
 from cordee.telemetry.store.reader import Run
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.serving import ServedRuns
+from support.made.runs import MadeRun, write_run
+from support.servers.serving import ServedRuns
 
 from .frames import decode_frame
 
@@ -286,7 +286,7 @@ def test_looking_at_a_run_writes_nothing_into_its_folders(runs: Path) -> None:
 
 
 def test_a_recording_is_shown_wherever_it_lies(tmp_path: Path, runs: Path) -> None:
-    from cordee.testing.recordings.recording import made_node, write_recording
+    from support.recordings.recording import made_node, write_recording
 
     place = tmp_path / "elsewhere"
     write_recording(place, [made_node(0, 2, {"gpu_graphics_ratio": np.full((60, 2), 0.75)})])

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cordee.testing.made.loading import MadeLoading
-from cordee.testing.servers.serving import ServedRuns
+from support.made.loading import MadeLoading
+from support.servers.serving import ServedRuns
 
 WAITING = {"wait_seconds": 0.25, "busy_seconds": 0.9, "batches": 10, "samples": 320, "bytes": 16e6}
 

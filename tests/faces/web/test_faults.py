@@ -16,8 +16,8 @@ import pytest
 
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.serving import ServedRuns
+from support.made.runs import MadeRun, write_run
+from support.servers.serving import ServedRuns
 
 PATHS = (
     "", "?brief=true", "/groups", "/devices?group=gpu", "/heat?group=gpu&metric=gpu_power_watts", "/bands?group=rank&metric=cpu_cores_ratio",

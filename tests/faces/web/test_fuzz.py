@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cordee.faces.web.app import make_app
 from cordee.runs.folder import RunFolder
-from cordee.testing.servers.serving import ServedRuns
+from support.servers.serving import ServedRuns
 
 KNOWN = {"group": "gpu", "metric": "gpu_power_watts", "name": "loss", "node": "nid000001", "rank": 3}
 DOCUMENT = make_app([]).app.openapi()  # type: ignore[attr-defined]

@@ -16,10 +16,10 @@ import pytest
 
 import cordee
 from cordee.runs.folder import RunFolder
-from cordee.testing.made.runs import MadeRun, follow_run, write_run
-from cordee.testing.recordings.recording import gpu_uuid
-from cordee.testing.servers.browsing import WatchedPage, chromium
-from cordee.testing.servers.serving import ServedRuns
+from support.made.runs import MadeRun, follow_run, write_run
+from support.recordings.recording import gpu_uuid
+from support.servers.browsing import WatchedPage, chromium
+from support.servers.serving import ServedRuns
 
 GPUS, SECONDS = 10_752, 300
 MARKUP = "<img src=x onerror=alert(1)>"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cordee.runs.folder import RunFolder
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.browsing import WatchedPage, chromium
-from cordee.testing.servers.serving import ServedRuns
+from support.made.runs import MadeRun, write_run
+from support.servers.browsing import WatchedPage, chromium
+from support.servers.serving import ServedRuns
 
 pytestmark = pytest.mark.timeout(300)
 

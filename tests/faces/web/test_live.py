@@ -22,7 +22,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events, encode_grid, encode_schema
 from cordee.testing.patience import PatientWait, wait_until
-from cordee.testing.servers.serving import ServedRuns
+from support.servers.serving import ServedRuns
 
 PATIENCE_S = 90.0
 METRICS = [{"name": "memory_rss_bytes", "unit": "bytes", "source": "test"}]
@@ -181,7 +181,7 @@ def test_a_server_that_ends_ends_its_streams(written: Written, runs: Path) -> No
 
 def test_a_run_that_another_process_writes_is_followed(runs: Path) -> None:
     program = (
-        "import sys; from cordee.testing.made.runs import MadeRun, follow_run\n"
+        "import sys; from support.made.runs import MadeRun, follow_run\n"
         "for folder in follow_run(sys.argv[1], MadeRun(4, 20)): print(folder.id, flush=True)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(runs)], stdout=subprocess.PIPE, text=True) as writer:

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.browsing import WatchedPage, chromium
+from support.made.runs import MadeRun, write_run
+from support.servers.browsing import WatchedPage, chromium
 
 MARKUP = "<img src=x onerror=alert(3)>"
 ODD = f"{MARKUP}-20261121T204927Z-abcd"

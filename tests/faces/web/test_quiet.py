@@ -13,8 +13,8 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lookout import WATCHED_PER_S
 from cordee.runs.news import NewsWriter, RunNews, news_file
-from cordee.testing.clocks import give_clock
-from cordee.testing.operations import counted
+from support.clocks import give_clock
+from support.operations import counted
 
 
 def made(parent: Path, name: str, *, logs: int = 1, ended: bool = False) -> RunFolder:

@@ -8,8 +8,8 @@ import pytest
 
 from cordee.core.web.tokens import Token
 from cordee.runs.folder import RunFolder
-from cordee.testing.servers.browsing import chromium
-from cordee.testing.servers.serving import ServedRuns
+from support.servers.browsing import chromium
+from support.servers.serving import ServedRuns
 
 pytestmark = pytest.mark.usefixtures("real")
 

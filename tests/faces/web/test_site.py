@@ -16,7 +16,7 @@ from cordee.faces.web.runs.library import RunLibrary
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.systems.vetting.node.judge.record import write
-from cordee.testing.made.runs import MadeRun, write_run
+from support.made.runs import MadeRun, write_run
 
 NODES = """\
 NodeName=nid000000 Arch=x86_64 State=ALLOCATED Partitions=gpu Gres=gpu:4

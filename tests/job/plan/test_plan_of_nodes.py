@@ -11,7 +11,7 @@ from cordee.core.errors import RunFolderError
 from cordee.job.plan import model
 from cordee.runs import plan as of_nodes
 from cordee.runs.folder import RunFolder
-from cordee.testing.made.runs import made_plan
+from support.made.runs import made_plan
 
 PARTS = {
     of_nodes.RunPlan: model.Plan,

@@ -17,7 +17,7 @@ import pytest
 
 from cordee.testing.containers import AS_USER
 from cordee.testing.images import busybox_root, squashfs_of
-from cordee.testing.open_python import OpenPython
+from support.open_python import OpenPython
 
 RECIPE = """
 image = "made"

@@ -15,7 +15,7 @@ import pytest
 
 from cordee.testing.containers import AS_USER
 from cordee.testing.images import squashfs_of
-from cordee.testing.open_python import OpenPython
+from support.open_python import OpenPython
 
 from .conftest import Kitchen
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.testing.open_python import OpenPython
+from support.open_python import OpenPython
 
 from .conftest import Kitchen
 

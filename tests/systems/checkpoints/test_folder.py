@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from cordee.systems.checkpoints.node.folder import MANIFEST, SCHEMA, KnownCheckpoints, find_checkpoints, newest_complete
-from cordee.testing.operations import counted
+from support.operations import counted
 
 
 def names(folder, pattern="step-*", ignore=None):

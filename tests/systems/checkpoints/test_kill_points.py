@@ -12,7 +12,7 @@ from cordee.systems.checkpoints.node.manifest import Completion, complete
 from cordee.systems.checkpoints.node.sums import file_with_sum, verify
 from cordee.systems.checkpoints.node.tiers.kept import KeptPart, KeptSaves
 from cordee.systems.checkpoints.node.training_folder import CheckpointPlace
-from cordee.testing.runs.killed_saves import killed_at
+from support.runs.killed_saves import killed_at
 
 
 def content(step):

@@ -6,7 +6,7 @@ import pytest
 
 from cordee.systems.checkpoints.node.tiers.kept import KeptSaves
 from cordee.systems.checkpoints.node.tiers.object_saves import ObjectSaves
-from cordee.testing.runs.killed_saves import KINDS, campaign
+from support.runs.killed_saves import KINDS, campaign
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -26,9 +26,9 @@ from cordee.systems.checkpoints.node.tiers.node_saves import NodeSaves
 from cordee.systems.checkpoints.node.tiers.object_saves import ObjectSaves
 from cordee.systems.checkpoints.node.training_folder import CheckpointPlace
 from cordee.testing.patience import wait_until
-from cordee.testing.servers.object_store import DisposableS3, FailingWay
 from cordee.wire.stores import open_store
 from cordee.wire.stores.patience import VARIABLE
+from support.servers.object_store import DisposableS3, FailingWay
 
 from ...job.plan.conftest import HEAD, make  # noqa: F401
 

@@ -22,9 +22,9 @@ from cordee.systems.checkpoints.library import library_of, on_nodes
 from cordee.systems.checkpoints.node.folder import find_checkpoints
 from cordee.systems.checkpoints.node.tiers.kept import KeptSaves
 from cordee.systems.data.node.read.tokens.index import write_token_index
-from cordee.testing.runs.real_run import LocalRun
-from cordee.testing.servers.object_store import DisposableS3, FailingWay
 from cordee.wire.stores import open_store
+from support.runs.real_run import LocalRun
+from support.servers.object_store import DisposableS3, FailingWay
 
 pytestmark = pytest.mark.usefixtures("real")
 

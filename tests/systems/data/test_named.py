@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cordee.core.errors import DataError, DocumentError
 from cordee.systems.data.cli import command
 from cordee.systems.data.cli.named import place_of
-from cordee.testing.data.shards import packed
+from support.data.shards import packed
 
 
 @pytest.fixture

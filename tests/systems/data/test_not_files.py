@@ -14,7 +14,7 @@ from cordee.core.errors import DataError
 from cordee.systems.data.node.read.tokens.index import write_token_index
 from cordee.systems.data.node.shards.index import INDEX_NAME, open_index
 from cordee.systems.data.pack.verify import verify
-from cordee.testing.data.shards import packed
+from support.data.shards import packed
 
 pytestmark = pytest.mark.timeout(60)  # whoever opens a FIFO waits for ever
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from cordee.faces.report import render
 from cordee.systems.data.loading import loading_view
 from cordee.systems.data.report.loading import loading_charts
-from cordee.testing.made.loading import MadeLoading
+from support.made.loading import MadeLoading
 
 WAITING = {"wait_seconds": 0.25, "busy_seconds": 0.9, "batches": 10, "samples": 320, "bytes": 16e6, "opens": 320}
 REQUESTS = {32768: 64.0, 131072: 256.0}

@@ -13,9 +13,9 @@ from cordee.systems.egress.node.companion import NODE_DEVICE, told_of
 from cordee.systems.egress.node.counts import DestinationTraffic
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_facts, encode_grid, encode_schema
 from cordee.telemetry.node.catalogue import EGRESS, described
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.browsing import WatchedPage, chromium
-from cordee.testing.servers.serving import ServedRuns
+from support.made.runs import MadeRun, write_run
+from support.servers.browsing import WatchedPage, chromium
+from support.servers.serving import ServedRuns
 
 METHOD = {"method": "sock-diag", "precision": "TCP only", "unclaimed_sent_bytes": 7, "remark": ""}
 

@@ -14,8 +14,8 @@ import pytest
 import cordee
 from cordee.systems.environments.node.document import ContainerRoot, Environment
 from cordee.systems.environments.node.engines import ENGINES, find_engine
-from cordee.testing.data.corpora import pack_corpus
-from cordee.testing.runs.real_run import LocalRun
+from support.data.corpora import pack_corpus
+from support.runs.real_run import LocalRun
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "char-gpt"
 SOURCE = Path(cordee.__file__).parents[1]

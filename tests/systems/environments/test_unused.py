@@ -14,7 +14,7 @@ import pytest
 
 from cordee.testing.containers import AS_USER
 from cordee.testing.images import busybox_root, squashfs_of
-from cordee.testing.open_python import OpenPython
+from support.open_python import OpenPython
 
 SITE = "usr/lib/python3/dist-packages"
 RECORD = "{name}/__init__.py,,9\n{name}/more.py,,9\n{name}-1.0.dist-info/RECORD,,\n"

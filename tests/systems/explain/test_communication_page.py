@@ -11,11 +11,11 @@ import pytest
 from playwright.sync_api import expect
 
 from cordee.runs.folder import RunFolder
-from cordee.testing.flight.dumps import CpuStall, FlightEngine, changed
-from cordee.testing.flight.faults import ddp, three_dimensional
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.browsing import WatchedPage, chromium
-from cordee.testing.servers.serving import ServedRuns
+from support.flight.dumps import CpuStall, FlightEngine, changed
+from support.flight.faults import ddp, three_dimensional
+from support.made.runs import MadeRun, write_run
+from support.servers.browsing import WatchedPage, chromium
+from support.servers.serving import ServedRuns
 
 
 @pytest.fixture(scope="module")

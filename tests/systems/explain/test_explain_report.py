@@ -15,11 +15,11 @@ from cordee.runs.state import RunState
 from cordee.systems.explain.flight.report import CommunicationSection
 from cordee.systems.explain.traces.report import TracesSection
 from cordee.systems.explain.traces.views import traces_of
-from cordee.testing.flight.dumps import FlightEngine
-from cordee.testing.flight.faults import three_dimensional
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.browsing import WatchedPage, chromium
-from cordee.testing.servers.serving import ServedRuns
+from support.flight.dumps import FlightEngine
+from support.flight.faults import three_dimensional
+from support.made.runs import MadeRun, write_run
+from support.servers.browsing import WatchedPage, chromium
+from support.servers.serving import ServedRuns
 
 
 def reported(root: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from cordee.systems.explain.flight.analysis import Flight, analyse
 from cordee.systems.explain.flight.files import find_dumps
-from cordee.testing.flight.dumps import (
+from support.flight.dumps import (
     PG,
     CpuStall,
     CpuWait,
@@ -22,7 +22,7 @@ from cordee.testing.flight.dumps import (
     changed,
     write_dump,
 )
-from cordee.testing.flight.faults import FAULTS, MadeFault, ddp, make_fault, three_dimensional
+from support.flight.faults import FAULTS, MadeFault, ddp, make_fault, three_dimensional
 
 SEEDS = range(100, 103)
 

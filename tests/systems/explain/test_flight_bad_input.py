@@ -12,8 +12,8 @@ import pytest
 from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
 from cordee.systems.explain.flight.views import flight_of_folder
-from cordee.testing.flight.dumps import CpuStall, FlightEngine, changed, write_dump
-from cordee.testing.flight.faults import ddp
+from support.flight.dumps import CpuStall, FlightEngine, changed, write_dump
+from support.flight.faults import ddp
 
 
 @pytest.fixture

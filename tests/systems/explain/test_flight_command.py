@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 from cordee.core.findings import Finding
 from cordee.faces.cli import cordee as command
 from cordee.runs.journal import client_journal
-from cordee.testing.flight.dumps import CpuStall, FlightEngine, MadeDumps, changed
-from cordee.testing.flight.faults import ddp
-from cordee.testing.made.runs import MadeRun, write_run
+from support.flight.dumps import CpuStall, FlightEngine, MadeDumps, changed
+from support.flight.faults import ddp
+from support.made.runs import MadeRun, write_run
 
 
 def hanging(rank: int) -> MadeDumps:

@@ -9,7 +9,7 @@ import pytest
 from cordee.systems.explain.flight.analysis import analyse
 from cordee.systems.explain.flight.files import find_dumps
 from cordee.testing.patience import PatientWait
-from cordee.testing.runs.watched_ranks import WatchedRanks, make_node_zip, watching
+from support.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -13,9 +13,9 @@ from playwright.sync_api import expect
 
 from cordee.runs.folder import RunFolder
 from cordee.systems.explain.hang_report import hang_findings
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.browsing import WatchedPage, chromium
-from cordee.testing.servers.serving import ServedRuns
+from support.made.runs import MadeRun, write_run
+from support.servers.browsing import WatchedPage, chromium
+from support.servers.serving import ServedRuns
 
 from .made_hang import MadeHang, stack
 

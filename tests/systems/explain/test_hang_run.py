@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from cordee.faces.cli import cordee as main
 from cordee.faces.report.run_document import run_document
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

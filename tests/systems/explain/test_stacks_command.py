@@ -14,7 +14,7 @@ from cordee.faces.report.run_document import run_document
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import replay
 from cordee.systems.explain.hang_report import hang_findings
-from cordee.testing.made.runs import MadeRun, write_run
+from support.made.runs import MadeRun, write_run
 
 from .made_hang import MadeHang, stack
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cordee.testing.runs.watched_ranks import WatchedRanks, a_torch, make_node_zip, watching
 from cordee.wire.messages import RankStand
+from support.runs.watched_ranks import WatchedRanks, a_torch, make_node_zip, watching
 
 # At work for a part of the time, whatever else the machine does.
 WORKS = """

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from cordee.faces.cli import cordee as main
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 # The files decide what the main thread is at; nothing of torch but their names is needed.
 FILES = {

@@ -17,7 +17,7 @@ from cordee.systems.explain.node.slow.causes import SlowCause
 from cordee.systems.explain.node.slow.detector import SlowRanks
 from cordee.systems.explain.node.slow.watch import STANDING
 from cordee.systems.explain.node.slow.words import SlowContext, slow_finding
-from cordee.testing.made.runs import MadeRun, write_run
+from support.made.runs import MadeRun, write_run
 
 HEAT = {"rule": "hardware-throttled", "text": "GPU-1: heat held its clocks down"}
 SLOW = {

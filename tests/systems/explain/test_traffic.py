@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from cordee.faces.cli import cordee as command
 from cordee.systems.explain.flight.traffic import MOST_CELLS, Traffic, cells_of
 from cordee.systems.explain.flight.volumes import bytes_of, volume_of
-from cordee.testing.flight.dumps import PG, BatchCall, FlightEngine, GroupCall, MadeDumps, PeerCall, Program
-from cordee.testing.flight.faults import three_dimensional
+from support.flight.dumps import PG, BatchCall, FlightEngine, GroupCall, MadeDumps, PeerCall, Program
+from support.flight.faults import three_dimensional
 
 NS = 1_000_000_000
 WORLD = PG("0", "default_pg", (0, 1, 2, 3))

@@ -15,7 +15,7 @@ from cordee.core.errors import DocumentError
 from cordee.job.submit import plan_of, submitter_of
 from cordee.runs.journal import read_journal
 from cordee.systems.trials.farm_life import begin_again
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

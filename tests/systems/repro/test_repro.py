@@ -9,7 +9,7 @@ import pytest
 from cordee.core.errors import DocumentError
 from cordee.job.submit.prepare import prepare
 from cordee.systems.sizes.agreement import agreement
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 SCRIPT = """
 import random

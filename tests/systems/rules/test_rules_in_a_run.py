@@ -11,7 +11,7 @@ from cordee.faces.cli import cordee as main
 from cordee.faces.cli.follow import milestones
 from cordee.faces.report.run_document import run_document
 from cordee.job.submit.prepare import prepare
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

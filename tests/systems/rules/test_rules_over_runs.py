@@ -13,7 +13,7 @@ from cordee.systems.rules import run_findings
 from cordee.systems.rules.catalogue import BUILT_IN, resolved_rules
 from cordee.systems.rules.counted import counted_findings
 from cordee.systems.rules.views import places_again
-from cordee.testing.made.runs import MadeRun, write_run
+from support.made.runs import MadeRun, write_run
 
 DAY_S = 86400.0
 

@@ -15,8 +15,8 @@ from cordee.systems.score.cli import calibrate as command
 from cordee.systems.score.roofs import read_caps, read_caps_file
 from cordee.systems.score.validation.judge import write_document
 from cordee.systems.score.validation.truths import truths
-from cordee.testing.nvml import FakeGpus
-from cordee.testing.recordings.recording import H100, STARTED_AT, made_node, write_recording
+from support.nvml import FakeGpus
+from support.recordings.recording import H100, STARTED_AT, made_node, write_recording
 
 SAMPLES, CADENCE_S = 60, 0.2
 PLACE = {"date": "2026-11-21T10:00:00Z", "driver": "575.57.08", "host": "gpu-a"}

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from cordee.faces.cli import cordee
-from cordee.testing.recording_faults import healthy, no_gpu
+from support.recording_faults import healthy, no_gpu
 
 RULE = """\
 [[rule]]

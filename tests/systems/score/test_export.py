@@ -15,7 +15,7 @@ from cordee.systems.score.exchange import table as tables
 from cordee.systems.score.exchange.table import open_table
 from cordee.systems.score.exchange.tablefiles import export_table
 from cordee.telemetry.store.reader import open_run
-from cordee.testing.recordings.recording import STARTED_AT, made_node, write_recording
+from support.recordings.recording import STARTED_AT, made_node, write_recording
 
 GPUS, SECONDS = 2, 120
 

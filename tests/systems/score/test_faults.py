@@ -10,7 +10,7 @@ from cordee.systems.score.cli.text import score_lines, table_lines
 from cordee.systems.score.document import document
 from cordee.systems.score.load import load
 from cordee.systems.score.score import score
-from cordee.testing.recording_faults import FAULTS
+from support.recording_faults import FAULTS
 
 NOTHING = ("no_samples", "only_a_beginning")
 

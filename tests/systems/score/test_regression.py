@@ -20,7 +20,7 @@ from cordee.systems.score.cli import baselines as baselines_command
 from cordee.systems.score.cli.default import command as score_command
 from cordee.systems.score.load import load
 from cordee.systems.score.score import score
-from cordee.testing.recordings.recording import made_node, write_recording
+from support.recordings.recording import made_node, write_recording
 
 SECONDS = 400
 

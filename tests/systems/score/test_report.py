@@ -21,7 +21,7 @@ from cordee.systems.score.report.reduce import MOST_BINS, MOST_ROWS, layout, red
 from cordee.systems.score.report.summary import comparison_lines, summary_document, summary_html, summary_lines
 from cordee.systems.score.result import CLASSES, Diagnosis, ScoreShares, ScoreWindows
 from cordee.systems.score.score import score
-from cordee.testing.recordings.synthetic_traces import PLAN, START, Synthetic
+from support.recordings.synthetic_traces import PLAN, START, Synthetic
 
 NASTY = "<script>alert('x')</script> \x1b[31m\u202e\u4e2d"
 EMPTY = ("meta", "br", "link", "img", "image", "rect", "path", "line", "i")

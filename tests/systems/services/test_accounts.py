@@ -16,7 +16,7 @@ from cordee.systems.services.accounts import summed, used_days
 from cordee.systems.services.blueprint import read_blueprint
 from cordee.systems.services.door.requests import RequestCount
 from cordee.systems.services.instance import ServiceFolder
-from cordee.testing.made.runs import MadeRun, write_run
+from support.made.runs import MadeRun, write_run
 
 # 2026-11-02T00:00:00Z
 MIDNIGHT = 1793577600.0

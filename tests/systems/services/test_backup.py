@@ -13,7 +13,7 @@ import pytest
 from tests.systems.services.conftest import BLUEPRINT
 from tests.systems.services.test_deployment import asked, until
 
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

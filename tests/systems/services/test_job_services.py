@@ -12,7 +12,7 @@ from cordee.core.errors import DocumentError
 from cordee.job.load import load_job
 from cordee.job.plan.compile import make_plan
 from cordee.job.terminal.requests import leave_request
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

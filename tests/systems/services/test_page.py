@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import expect
 from tests.systems.services.conftest import BLUEPRINT
 
-from cordee.testing.servers.browsing import WatchedPage, chromium
-from cordee.testing.servers.serving import ServedRuns
+from support.servers.browsing import WatchedPage, chromium
+from support.servers.serving import ServedRuns
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cordee.job.submit.prepare import prepare
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

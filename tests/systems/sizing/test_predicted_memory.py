@@ -16,7 +16,7 @@ from cordee.systems.sizing.measured.truths import truths
 from cordee.systems.sizing.measured.views import PlanView
 from cordee.telemetry.shown.section import Reported
 from cordee.telemetry.store.reader import open_run
-from cordee.testing.made.runs import MadeRun, write_run
+from support.made.runs import MadeRun, write_run
 
 PART = {"peak_bytes": 70 * 10**9, "interval_bytes": [60 * 10**9, 80 * 10**9], "method": "formula"}
 

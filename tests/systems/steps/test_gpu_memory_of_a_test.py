@@ -10,7 +10,7 @@ import pytest
 from cordee.job.submit import plan_of, submitter_of
 from cordee.job.submit.prepare import create_run, prepare
 from cordee.job.terminal.run_args import state_of
-from cordee.testing.nvml import FakeGpus
+from support.nvml import FakeGpus
 
 pytestmark = pytest.mark.usefixtures("real")
 

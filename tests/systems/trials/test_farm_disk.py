@@ -15,8 +15,8 @@ from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.lane import Lane
 from cordee.runs.plan import read_plan
 from cordee.systems.trials.node.dispatcher import FarmDispatcher
-from cordee.testing.disks import FaultyDisk
 from cordee.wire.messages import PoolNews
+from support.disks import FaultyDisk
 
 
 def test_tasks_start_once_the_disk_has_room_for_the_journal_again(tmp_path: Path) -> None:

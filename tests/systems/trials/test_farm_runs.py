@@ -18,7 +18,7 @@ from cordee.machine.slots import SlotAllocator
 from cordee.runs.journal import read_journal
 from cordee.systems.trials.farm_life import add_tasks, begin_again, leave_tasks, submit_run
 from cordee.systems.trials.shown import Farm
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

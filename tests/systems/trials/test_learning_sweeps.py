@@ -25,7 +25,7 @@ from cordee.systems.trials.sampler import OptunaStudy
 from cordee.systems.trials.shown import Farm
 from cordee.systems.trials.space import choose, space_of
 from cordee.systems.trials.sweeps import Sweep
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 SCRIPT = """
 import sys, time, cordee

@@ -17,7 +17,7 @@ from cordee.systems.trials.pictures import pictures
 from cordee.systems.trials.report import FarmSection
 from cordee.systems.trials.space import MOST_SOBOL, choose, parameter, sobol
 from cordee.systems.trials.sweeps import Sweep, importance
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 SCRIPT = """
 import sys, cordee

@@ -17,7 +17,7 @@ from cordee.systems.trials.node.queue import NodeRoom, TaskQueue
 from cordee.systems.trials.node.task_list import FarmTask, task_of
 from cordee.systems.trials.node.trial_world import TrialPlaces, as_one, environments, whole_end
 from cordee.systems.trials.sweeps import Sweep
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 # Ranks meet where they are told to; rank 0 hears of all. Of the trial with 3 the last rank fails while the others wait for ever.
 SCRIPT = """

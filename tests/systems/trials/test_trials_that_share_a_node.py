@@ -9,7 +9,7 @@ import pytest
 
 from cordee.job.submit.prepare import prepare
 from cordee.systems.trials.sweeps import Sweep
-from cordee.testing.runs.real_run import LocalRun
+from support.runs.real_run import LocalRun
 
 pytestmark = pytest.mark.usefixtures("real")
 

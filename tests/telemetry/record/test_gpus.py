@@ -14,8 +14,8 @@ from cordee.telemetry.node.record import gpus as module
 from cordee.telemetry.node.record.binding import bind_near_gpu
 from cordee.telemetry.node.record.gpus import Claim, GpuThread
 from cordee.telemetry.node.record.start import devices_to_open, told_of_gpus
-from cordee.testing.nvml import FakeGpus
-from cordee.testing.recordings.recording import gpu_uuid, made_node, write_recording
+from support.nvml import FakeGpus
+from support.recordings.recording import gpu_uuid, made_node, write_recording
 
 BUSY = {1: 90.0, 2: 80.0, 3: 40.0, 5: 60.0, 10: 30.0}
 UNTIL_TOLD = ["sh", "-c", "read line"]

@@ -49,11 +49,11 @@ def cordee() -> None:
     """
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and exit with the code of `cordee.core.errors`."""
+def main(arguments: list[str] | None = None, command: click.Command = cordee) -> int:
+    """Run a command line and exit with the code of `cordee.core.errors`."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = cordee.main(args=arguments, prog_name="cordee", standalone_mode=False)
+        code = command.main(args=arguments, prog_name=command.name, standalone_mode=False)
     except click.exceptions.Exit as exit_request:
         code = exit_request.exit_code
     except click.ClickException as error:

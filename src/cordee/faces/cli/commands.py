@@ -42,5 +42,5 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score": ("cordee.systems.score.cli.default", "Measure GPU utilisation, explain what limits it, suggest fixes."),
     "size": ("cordee.systems.sizes.cli.size", "Say what to ask for next time, by what runs used."),
     "diff": ("cordee.systems.sizes.cli.diff", "Say in what two runs differ: code, documents, data, results."),
-    "testing": ("cordee.testing.cli", "Test helpers: a private Slurm, synthetic runs."),
+    "testing": ("cordee.testing.cli", "Test helpers: a private Slurm."),
 }

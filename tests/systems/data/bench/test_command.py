@@ -10,7 +10,7 @@ import pytest
 from cordee.core.errors import DataError
 from cordee.systems.data.bench.remote import LoaderProcess
 from cordee.systems.data.node.read.tokens.index import write_token_index
-from cordee.testing.data.shards import packed as pack
+from support.data.shards import packed as pack
 
 MINE = """
 import os, signal, sys, time

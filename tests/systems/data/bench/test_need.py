@@ -9,7 +9,7 @@ import pytest
 from cordee.core.errors import UsageError
 from cordee.runs.folder import RunFolder
 from cordee.systems.data.bench.need import need_of_run
-from cordee.testing.recordings.recording import made_node, write_recording
+from support.recordings.recording import made_node, write_recording
 
 
 def run_of(folder: Path, names: tuple[str, ...] = ("corpus",), seconds: int = 10) -> RunFolder:

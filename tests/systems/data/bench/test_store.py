@@ -10,7 +10,7 @@ import pytest
 from cordee.systems.data.bench.store import store_rate
 from cordee.systems.data.node.read.limits import find_limit
 from cordee.systems.data.node.shards.index import open_index
-from cordee.testing.servers.object_store import DisposableS3
+from support.servers.object_store import DisposableS3
 
 
 @pytest.mark.usefixtures("real")

@@ -14,7 +14,7 @@ from cordee.systems.data.node.shards.index import open_index
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.unpack import unpack
-from cordee.testing.data.shards import packed, samples_read
+from support.data.shards import packed, samples_read
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.testing.made.loading import MadeLoading
+from support.made.loading import MadeLoading
 
 
 @pytest.fixture

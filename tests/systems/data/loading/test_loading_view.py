@@ -9,7 +9,7 @@ import pytest
 
 from cordee.systems.data.loading import loading_view
 from cordee.systems.data.loading.view import LoadingView
-from cordee.testing.made.loading import T0, MadeLoading
+from support.made.loading import T0, MadeLoading
 
 # Of one rank in a second: ten batches of 32 samples of 50 KB, a quarter of the time waited for.
 CALM = {"wait_seconds": 0.01, "busy_seconds": 0.5, "batches": 10, "samples": 320, "bytes": 16e6, "requests": 320}

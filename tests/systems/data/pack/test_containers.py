@@ -13,7 +13,7 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.read.sources import open_source
-from cordee.testing.data.shards import packed, samples_read
+from support.data.shards import packed, samples_read
 
 
 @pytest.fixture(scope="module", autouse=True)

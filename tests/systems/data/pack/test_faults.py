@@ -20,7 +20,7 @@ from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.shards import writer
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
-from cordee.testing.data.shards import digests, fields_by_key, members, packed
+from support.data.shards import digests, fields_by_key, members, packed
 
 
 def cordee(*arguments: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess:

@@ -14,7 +14,7 @@ from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.shards.index_only import index_shards
-from cordee.testing.data.shards import digests, packed
+from support.data.shards import digests, packed
 
 CHANGES = ("write", "rename", "fsync", "unlink", "ftruncate", "mkdir", "rmdir")
 FORK = multiprocessing.get_context("fork")

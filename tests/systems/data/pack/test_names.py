@@ -11,7 +11,7 @@ import pytest
 from cordee.systems.data.node.shards.index import open_index
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
-from cordee.testing.data.shards import fields_by_key, packed, tree
+from support.data.shards import fields_by_key, packed, tree
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,7 +18,7 @@ from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.shards.index import open_index
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
-from cordee.testing.data.shards import digests, fields_by_key, packed, samples_read, tree
+from support.data.shards import digests, fields_by_key, packed, samples_read, tree
 
 
 @pytest.fixture

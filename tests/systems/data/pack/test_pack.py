@@ -6,7 +6,7 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.index import open_index
-from cordee.testing.data.shards import digests, fields_by_key, members, packed
+from support.data.shards import digests, fields_by_key, members, packed
 
 
 def test_every_file_is_in_the_shards_and_the_index_says_where(image_folder, tmp_path):

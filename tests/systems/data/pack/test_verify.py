@@ -11,7 +11,7 @@ from cordee.core.errors import CorruptDataError, UsageError
 from cordee.systems.data.node.shards.index import INDEX_NAME, open_index
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
-from cordee.testing.data.shards import packed
+from support.data.shards import packed
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.shards.index import INDEX_NAME, open_index
 from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.systems.data.pack.verify import verify
-from cordee.testing.data.shards import fields_by_key, packed, samples_read
+from support.data.shards import fields_by_key, packed, samples_read
 
 
 @pytest.fixture(scope="module", autouse=True)

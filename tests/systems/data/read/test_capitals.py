@@ -9,7 +9,7 @@ import pytest
 from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
-from cordee.testing.data.shards import packed, samples_read, tree
+from support.data.shards import packed, samples_read, tree
 
 NAMES = ["a/1.JPEG", "a/2.JPG", "b/3.jpeg", "b/4.TXT", "b/4.JPEG"]
 EXPECTED = {

@@ -10,7 +10,7 @@ import pytest
 from cordee.core.errors import DataError
 from cordee.systems.data.node.read.plain import PlainFolder
 from cordee.systems.data.node.read.sources import open_source
-from cordee.testing.data.shards import packed, samples_read
+from support.data.shards import packed, samples_read
 
 TREES = {
     "many dots": [f"scan.{number:04d}.{ending}" for number in range(40) for ending in ("png", "txt")],

@@ -18,7 +18,7 @@ from cordee.systems.data.node.read.packed.source import PackedSource
 from cordee.systems.data.node.read.sources import open_source
 from cordee.systems.data.node.read.tokens.index import write_token_index
 from cordee.systems.data.node.read.tokens.source import TokenSource
-from cordee.testing.servers.object_store import DisposableS3, FailingWay
+from support.servers.object_store import DisposableS3, FailingWay
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordee.testing.servers.object_store import DisposableS3
+from support.servers.object_store import DisposableS3
 
 NUMBERS = itertools.count()
 

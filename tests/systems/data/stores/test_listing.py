@@ -14,8 +14,8 @@ from cordee.systems.data import listing_store
 from cordee.systems.data.listing_store import look_in_store
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.build import pack, plan_of
-from cordee.testing.servers.object_store import DisposableS3, FailingWay
 from cordee.wire.stores import Patience, open_store
+from support.servers.object_store import DisposableS3, FailingWay
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from cordee.systems.data.pack.build import pack, plan_of
 from cordee.systems.data.pack.shards.index_only import index_shards
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
-from cordee.testing.servers.object_store import DisposableS3, FailingWay
 from cordee.wire.stores import open_store
+from support.servers.object_store import DisposableS3, FailingWay
 
 OPTIONS = PackOptions(shard_bytes=60_000, workers=2, name="x")
 

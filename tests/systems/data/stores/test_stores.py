@@ -11,11 +11,11 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.read.remote import Objects
-from cordee.testing.servers.object_store import CREDENTIALS, DisposableS3, FailingWay
 from cordee.wire.stores import ObjectStore, Patience, open_store
 from cordee.wire.stores.patience import Passing
 from cordee.wire.stores.refusals import understood
 from cordee.wire.stores.s3 import REQUEST_BYTES
+from support.servers.object_store import CREDENTIALS, DisposableS3, FailingWay
 
 IMPATIENT = Patience(total_s=3, tries=3, connect_s=1, stall_s=0.3, pause_s=0.01)
 

@@ -17,7 +17,7 @@ from cordee.systems.environments.node.engines.namespace import boot as namespace
 from cordee.systems.environments.node.engines.podman import boot as podman_boot
 from cordee.testing.containers import AS_USER, ENV, environment_in
 from cordee.testing.images import busybox_root, squashfs_of
-from cordee.testing.open_python import OpenPython
+from support.open_python import OpenPython
 
 
 @pytest.fixture(scope="session")

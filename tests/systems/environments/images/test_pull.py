@@ -22,7 +22,7 @@ from cordee.systems.environments.images.registry.pull import Pulled, pull_image
 from cordee.systems.environments.images.store.garbage import collect, removable
 from cordee.systems.environments.node.document import Environment
 from cordee.testing.oci import LayerEntry, OciLayout
-from cordee.testing.servers.registry import LoopbackRegistry
+from support.servers.registry import LoopbackRegistry
 
 from .conftest import wait_for_no_process
 

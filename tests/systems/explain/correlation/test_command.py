@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from cordee.core.errors import UsageError
 from cordee.faces.cli import cordee as main
-from cordee.testing.made.runs import MadeRun, write_run
+from support.made.runs import MadeRun, write_run
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from playwright.sync_api import expect
 
 from cordee.faces.cli import cordee as main
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.servers.browsing import WatchedPage, chromium
-from cordee.testing.servers.serving import ServedRuns
+from support.made.runs import MadeRun, write_run
+from support.servers.browsing import WatchedPage, chromium
+from support.servers.serving import ServedRuns
 
 
 @pytest.fixture(scope="module")

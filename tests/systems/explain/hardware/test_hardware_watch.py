@@ -11,7 +11,7 @@ import pytest
 from cordee.machine.gpus.model import Gpu, GpuLink
 from cordee.systems.explain.node.hardware import watch
 from cordee.systems.explain.node.hardware.kernel import KERNEL_RULES, KernelWords
-from cordee.testing.hosts.kernel_log import write_kmsg, xid_line
+from support.hosts.kernel_log import write_kmsg, xid_line
 
 from .watched_node import WatchedNode
 

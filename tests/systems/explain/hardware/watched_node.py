@@ -16,9 +16,9 @@ from cordee.machine.tasks.callbacks import WatchedTasks
 from cordee.machine.tasks.task import TaskRunner
 from cordee.runs.plan import plan_of
 from cordee.systems.explain.node.hardware.watch import HardwareWatch
-from cordee.testing.hosts.host_tree import HostTree
-from cordee.testing.hosts.kernel_log import append_kmsg, write_kmsg
 from cordee.testing.patience import PatientWait
+from support.hosts.host_tree import HostTree
+from support.hosts.kernel_log import append_kmsg, write_kmsg
 
 TIMEOUTS = dict.fromkeys(("connect_s", "heartbeat_s", "lost_s", "orphan_s", "kill_s", "lease_s"), 5.0)
 _LONGEST_S = 30.0

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from cordee.core.errors import CordeeError, UsageError
 from cordee.faces.cli import cordee as main
 from cordee.systems.explain.cli import profile as profile_command
-from cordee.testing.made.runs import MadeRun, write_run
-from cordee.testing.runs.real_run import LocalRun
+from support.made.runs import MadeRun, write_run
+from support.runs.real_run import LocalRun
 
 SCRIPT = """
 import os, time

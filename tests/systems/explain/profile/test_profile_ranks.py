@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cordee.testing.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 from cordee.wire.messages import ProfileRanks
 from cordee.wire.pulse import EXTRAS
+from support.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 
 pytestmark = pytest.mark.usefixtures("real")
 

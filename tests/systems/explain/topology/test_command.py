@@ -17,7 +17,7 @@ from cordee.core.draw.images import APART
 from cordee.core.findings import Finding
 from cordee.faces.cli import main
 from cordee.runs.journal import JournalWriter
-from cordee.testing.made.runs import MadeRun, write_run
+from support.made.runs import MadeRun, write_run
 
 RECORDED = Path(__file__).parent / "recorded"
 SVG = "{http://www.w3.org/2000/svg}"

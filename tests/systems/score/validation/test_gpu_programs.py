@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cordee.systems.score.validation.conduct import environment
-from cordee.testing.cuda import build, build_compiler
+from support.cuda import build, build_compiler
 
 # A torch whose `cuda` is the CPU, with the parts of torch.cuda that the workloads use. Work is done at once; waiting is free.
 STAND_IN = """

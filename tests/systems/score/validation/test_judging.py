@@ -14,10 +14,10 @@ from cordee.systems.score.validation import conduct
 from cordee.systems.score.validation.judge import WorkloadJudgement, confusion, write_document
 from cordee.systems.score.validation.table import verdict
 from cordee.systems.score.validation.truths import CPU_TRUTHS, GPU_TRUTHS, HELD_OUT, TUNED, LabelledWorkload, truths
-from cordee.testing.recordings import scenarios as levels
-from cordee.testing.recordings.recording import STARTED_AT
-from cordee.testing.recordings.scenarios import Scenario, StepPhase
-from cordee.testing.recordings.workloads import MadeNoise, write_scenario
+from support.recordings import scenarios as levels
+from support.recordings.recording import STARTED_AT
+from support.recordings.scenarios import Scenario, StepPhase
+from support.recordings.workloads import MadeNoise, write_scenario
 
 START_S, SECONDS = 6.0, 26.0
 CALM, REST = levels.CALM, levels.REST

@@ -10,7 +10,7 @@ import pytest
 import cordee
 from cordee.faces.cli import main
 from cordee.systems.score.validation.judge import read_document
-from cordee.testing.nvml import FakeGpus
+from support.nvml import FakeGpus
 
 pytestmark = pytest.mark.usefixtures("real")
 

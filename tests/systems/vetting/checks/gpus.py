@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cordee.testing.nvml import FakeGpus
+from support.nvml import FakeGpus
 
 
 def ask(check: str, gpus: FakeGpus | None, parameters: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from cordee.systems.vetting.node.checks import run_checks
 from cordee.systems.vetting.node.checks._base import CannotTest, Context
 from cordee.systems.vetting.node.checks.compute import label, wants_gpu
 from cordee.systems.vetting.node.checks.gpu.gemm import GemmCheck
-from cordee.testing.hosts.interpreters import write_interpreter
-from cordee.testing.nvml import FakeGpus
+from support.hosts.interpreters import write_interpreter
+from support.nvml import FakeGpus
 
 RUNNER = "from cordee.systems.vetting.node.checks.__main__ import main; main()"
 QUICK: dict[str, dict[str, Any]] = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cordee.systems.vetting.node.checks import run_checks
-from cordee.testing.cuda import build
-from cordee.testing.hosts.interpreters import write_interpreter
+from support.cuda import build
+from support.hosts.interpreters import write_interpreter
 
 UUIDS = [f"GPU-f{index}000000-0000-0000-0000-000000000000" for index in range(3)]
 

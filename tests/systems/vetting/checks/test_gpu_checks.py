@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cordee.systems.vetting.node.checks import CHECKS, load_check
-from cordee.testing.nvml import FakeGpus
+from support.nvml import FakeGpus
 
 from .gpus import ask, ask_all, executable
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cordee.systems.vetting.node.checks import run_checks
-from cordee.testing.hosts.simulated_gpus import SimulatedGpus
+from support.hosts.simulated_gpus import SimulatedGpus
 
 pytestmark = pytest.mark.usefixtures("real")
 

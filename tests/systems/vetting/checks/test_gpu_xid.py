@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cordee.machine.gpus.xid import XIDS
-from cordee.testing.hosts.kernel_log import write_kmsg, write_log_file, xid_line
-from cordee.testing.nvml import FakeGpus
+from support.hosts.kernel_log import write_kmsg, write_log_file, xid_line
+from support.nvml import FakeGpus
 
 from .gpus import ask
 

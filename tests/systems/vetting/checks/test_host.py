@@ -17,7 +17,7 @@ from cordee.machine.machine import count_list
 from cordee.systems.vetting.node import checks
 from cordee.systems.vetting.node.checks import run_checks
 from cordee.systems.vetting.node.checks.host import processes
-from cordee.testing.hosts.host_tree import HostTree
+from support.hosts.host_tree import HostTree
 
 SOURCE = str(Path(checks.__file__).parents[5])
 

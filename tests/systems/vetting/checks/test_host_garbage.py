@@ -10,7 +10,7 @@ import pytest
 
 from cordee.systems.vetting.node.checks import CannotTest, Context, load_check
 from cordee.systems.vetting.node.checks._base import STATUSES
-from cordee.testing.hosts.host_tree import HostTree
+from support.hosts.host_tree import HostTree
 
 # For each check what it is asked for, and which files of the tree it reads.
 CHECKS: dict[str, tuple[dict[str, Any], str]] = {

@@ -19,7 +19,7 @@ from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import enter_argv
 from cordee.systems.vetting.node.checks import run_checks
 from cordee.testing.images import busybox_root
-from cordee.testing.runs.container_runs import edf_with_python
+from support.runs.container_runs import edf_with_python
 
 PROGRAM = (
     'import json, os; print(json.dumps({"status": "pass", "evidence": open("/etc/os-release").readline().strip()}))'

@@ -12,7 +12,7 @@ import pytest
 from cordee.machine.links import read_links
 from cordee.systems.vetting.node.checks import run_checks
 from cordee.systems.vetting.node.checks.link import errors
-from cordee.testing.hosts.host_tree import HostTree
+from support.hosts.host_tree import HostTree
 
 
 def one(check: str, root: Path | str = "/", **parameters: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from cordee.systems.vetting.node.checks import run_checks
 from cordee.systems.vetting.node.checks.programs.installed import is_installed
-from cordee.testing.hosts.interpreters import write_interpreter
+from support.hosts.interpreters import write_interpreter
 
 GOOD = """
 from __future__ import annotations

@@ -16,12 +16,12 @@ from cordee.machine.limited import HangingError, answers_within
 from cordee.machine.mounts import mount_of, read_mounts
 from cordee.systems.vetting.node import checks
 from cordee.systems.vetting.node.checks import run_checks
-from cordee.testing.hosts.host_tree import HostTree
+from support.hosts.host_tree import HostTree
 
 SOURCE = str(Path(checks.__file__).parents[5])
 # In a world of its own, where this person may mount; nobody else sees what is mounted there.
 ELSEWHERE = ["unshare", "--map-root-user", "--mount"]
-HANGING = [*ELSEWHERE, sys.executable, "-m", "cordee.testing.hosts.hanging"]
+HANGING = [*ELSEWHERE, sys.executable, "-m", "support.hosts.hanging"]
 
 
 def one(

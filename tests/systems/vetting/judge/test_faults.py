@@ -1,6 +1,6 @@
 """Faults injected into one of several nodes: each vetting must name the right node and the right rule, and nobody else.
 
-All nodes are real processes of `cordee vet` on this machine; see `cordee.testing.hosts.simulated_nodes`.
+All nodes are real processes of `cordee vet` on this machine; see `support.hosts.simulated_nodes`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 
 from cordee.systems.vetting.node import checks
-from cordee.testing.hosts.kernel_log import write_kmsg, xid_line
-from cordee.testing.hosts.preloading import build_faults, faulty
-from cordee.testing.hosts.simulated_nodes import SimulatedNode, SimulatedNodes, Vetted
-from cordee.testing.nvml import build
 from cordee.testing.patience import wait_until
+from support.hosts.kernel_log import write_kmsg, xid_line
+from support.hosts.preloading import build_faults, faulty
+from support.hosts.simulated_nodes import SimulatedNode, SimulatedNodes, Vetted
+from support.nvml import build
 
 SOURCE = str(Path(checks.__file__).parents[5])
 BAD = "n3"
@@ -420,7 +420,7 @@ FAULTS = [
         "hanging storage",
         "storage.hanging",
         (ask("storage.mount", paths=["/mnt"], patience="0.5s", writable=False),),
-        lambda node: node.prefix.extend([*ELSEWHERE, sys.executable, "-m", "cordee.testing.hosts.hanging", "/mnt"]),
+        lambda node: node.prefix.extend([*ELSEWHERE, sys.executable, "-m", "support.hosts.hanging", "/mnt"]),
         ("/mnt", "hangs: no answer within 0.5 s"),
         alone=True,
     ),
@@ -767,7 +767,7 @@ def test_a_process_that_is_really_stuck_in_the_kernel_is_named(tmp_path: Path, l
             *ELSEWHERE,
             sys.executable,
             "-m",
-            "cordee.testing.hosts.hanging",
+            "support.hosts.hanging",
             str(mount),
             "stat",
             "-f",

@@ -14,8 +14,8 @@ import pytest
 
 from cordee.systems.vetting.node.judge.verdict import decide
 from cordee.systems.vetting.rules import load_rules
-from cordee.testing.hosts.kernel_log import write_kmsg, xid_line
-from cordee.testing.nvml import FakeGpus
+from support.hosts.kernel_log import write_kmsg, xid_line
+from support.nvml import FakeGpus
 
 RULES = load_rules()
 CHECKS: dict[str, dict[str, Any]] = {

@@ -21,9 +21,9 @@ from cordee.systems.vetting.node.judge.pairing import run_pairs
 from cordee.systems.vetting.node.judge.pairs import PairOutcome, PairPolicy, PairTest
 from cordee.systems.vetting.node.judge.verdict import decide
 from cordee.systems.vetting.protocol.document import load_protocol
-from cordee.testing.hosts.fabric import SimulatedFabric
 from cordee.wire.messages import Checks, ChecksDone, ChecksOutput, Clock, FreePorts, Port, Time
 from cordee.wire.ports import pick_port
+from support.hosts.fabric import SimulatedFabric
 
 HOST = "127.0.0.1"
 HEALTHY_BYTES_PER_S = 1e6

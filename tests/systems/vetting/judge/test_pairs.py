@@ -12,7 +12,7 @@ from cordee.systems.vetting.node.judge.pair_judgement import judge
 from cordee.systems.vetting.node.judge.pairs import Out, PairOutcome, PairPolicy, PairTest
 from cordee.systems.vetting.node.judge.verdict import decide
 from cordee.systems.vetting.rules import load_rules
-from cordee.testing.hosts.fabric import HEALTHY_BYTES_PER_S, SimulatedFabric
+from support.hosts.fabric import HEALTHY_BYTES_PER_S, SimulatedFabric
 
 
 def names(count: int) -> list[str]:

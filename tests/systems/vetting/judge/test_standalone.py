@@ -19,7 +19,7 @@ from cordee.machine.processes import tree as processes
 from cordee.systems.vetting.node.standalone.membership import VettingRoster
 from cordee.systems.vetting.node.standalone.results import code_of, usable_nodes, write_results
 from cordee.systems.vetting.node.standalone.shared_folder import SharedFolder
-from cordee.testing.hosts.vetting_tasks import VettingTasks, wait_for
+from support.hosts.vetting_tasks import VettingTasks, wait_for
 
 
 def document(verdict: str = "exclude", exclude: tuple[str, ...] = ("n2",), **verdicts: str) -> dict:
