@@ -15,9 +15,8 @@ from pathlib import Path
 
 from cordee.systems.score.load import load
 from cordee.systems.score.score import score
-from cordee.systems.score.validation.judge import cut
 from support.recordings.scenarios import CALM, GEMM, REST, Scenario, StepPhase
-from support.recordings.workloads import MadeNoise, write_scenario
+from support.recordings.workloads import MadeNoise, cut, write_scenario
 
 DUTIES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 WORK = ((0.98, 0.86), (0.5, 0.3), (0.9, 0.45))

@@ -15,10 +15,10 @@ import pytest
 from cordee.job.submit.bundle import write_node_zip
 from cordee.systems.environments import spank_install
 from cordee.testing.images import busybox, busybox_root, squashfs_of
+from cordee.testing.oci import LayerEntry, OciLayout, folder, link
 from cordee.testing.patience import wait_until
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
-from cordee.testing.oci import LayerEntry, OciLayout, folder, link
 from support.open_python import OpenPython
 
 NAMESPACE = "readlink /proc/self/ns/mnt"

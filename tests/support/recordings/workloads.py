@@ -6,10 +6,12 @@ What they must be told as is known. They are marked as synthetic everywhere and 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cordee.systems.score.trace.model import HostSamples, LoggedTotals, ScoreTrace
 from support.recordings.recording import STARTED_AT, MadeNode, made_node, write_recording
 from support.recordings.scenarios import SCENARIOS, Levels, Scenario, StepPhase
 
@@ -323,3 +325,32 @@ def _log_waits(of: Scenario, node: MadeNode, seconds: float, start_s: float) -> 
     steps = int((seconds - start_s) / of.step_s)
     events = [(start_s + (step + 1) * of.step_s, step, {"data_wait_s": waits}) for step in range(steps)]
     node.logged = {rank: list(events) for rank in node.ranks}
+
+
+def cut(trace: ScoreTrace, start: float, stop: float) -> ScoreTrace:
+    """Return the samples that were taken wholly between two moments, UTC epoch seconds."""
+    inside = (trace.times - trace.cadence_s >= start) & (trace.times <= stop)
+
+    def within(load: Callable[[str], np.ndarray | None]) -> Callable[[str], np.ndarray | None]:
+        def load_cut(name: str) -> np.ndarray | None:
+            values = load(name)
+            return None if values is None else values[inside]
+
+        return load_cut
+
+    def around(of: HostSamples | None) -> HostSamples | None:
+        return None if of is None else replace(of, load=within(of.load))
+
+    logged = {}
+    for name, of in trace.logged.items():
+        kept = (of.times >= start) & (of.times <= stop)
+        logged[name] = LoggedTotals(of.times[kept], of.values[kept])
+    return replace(
+        trace,
+        job=replace(trace.job, started_at=start, ended_at=stop),
+        times=trace.times[inside],
+        load=within(trace.load),
+        node=around(trace.node),
+        rank=around(trace.rank),
+        logged=logged,
+    )

@@ -39,7 +39,7 @@ def test_what_nobody_measured_is_said_to_be_the_fallback(model):
 def test_caps_that_were_measured_on_a_model_come_with_the_package():
     caps = read_caps(environ=NOWHERE).of("NVIDIA H100 80GB HBM3")
     assert (caps.pipe["tensor"], caps.dram, caps.measured) == (0.971, 0.907, True)
-    assert caps.origin.startswith("cordee score calibrate")
+    assert caps.origin == "known kernels, driver 580.159, 2026-11-26"
 
 
 def test_what_a_person_calibrated_wins_over_what_is_shipped_and_a_given_file_over_both(tmp_path):

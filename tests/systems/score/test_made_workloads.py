@@ -11,9 +11,8 @@ import pytest
 from cordee.systems.score.load import load
 from cordee.systems.score.result import CLASSES
 from cordee.systems.score.score import score
-from cordee.systems.score.validation.judge import cut
 from support.recordings.scenarios import CALM, GEMM, REST, SCENARIOS, Scenario, StepPhase
-from support.recordings.workloads import Made, MadeNoise, write_course, write_scenario
+from support.recordings.workloads import Made, MadeNoise, cut, write_course, write_scenario
 
 AS_IT_IS = MadeNoise(variety=0.0)
 POINTS = 0.03

@@ -24,11 +24,3 @@ def open_gpus() -> GpuSource:
             if amd.cause != "absent":
                 raise
             raise GpusUnreadable(f"{nvidia}; {amd}", "absent") from None
-
-
-def driver_version() -> str:
-    """Return the version of the driver of the node's GPUs; empty where it is not told."""
-    try:
-        return open_gpus().driver_version or ""
-    except GpusUnreadable:
-        return ""

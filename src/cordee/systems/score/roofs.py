@@ -2,7 +2,7 @@
 
 Caps come from TOML files of one shape, `[model."NVIDIA H100 80GB HBM3"]` with any of the keys of the table
 of GPUs (`cordee/core/documents/gpu_models.toml`); what a later one says wins, key by key: the package's, the `[gpu.MODEL]` of
-the profile that the run was planned with, the person's `~/.config/cordee/gpu-caps.toml` (which `cordee score calibrate` writes),
+the profile that the run was planned with, the person's `~/.config/cordee/gpu-caps.toml`,
 and the file of `--caps`.
 """
 

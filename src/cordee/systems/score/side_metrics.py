@@ -117,7 +117,7 @@ def confidence(trace: ScoreTrace, levels: Levels, shares: ScoreShares, caps: Seq
     if "depth" in levels.assumed:
         factors.append((0.6, "depth was not measured and counts as 1: the score is an upper bound"))
     elif any(not cap.measured for cap in caps):
-        factors.append((0.9, "caps are the fallback and were not measured on this model (`cordee score calibrate`)"))
+        factors.append((0.9, "caps are the fallback and were not measured on this model"))
     for name in levels.lacking:
         factors.append(
             (0.8 if name in ("tensor pipe", "DRAM") else 0.95, f"{name} not measured: depth is a lower bound")

@@ -14,8 +14,8 @@ from cordee.machine.images.oci import OciImage, open_image
 from cordee.systems.environments.images.grown import Stem, grow
 from cordee.systems.environments.images.merged import MergedLayers, merge
 from cordee.systems.environments.images.store.image_store import ImageStore
-from cordee.testing.patience import wait_until
 from cordee.testing.oci import LayerEntry, OciLayout
+from cordee.testing.patience import wait_until
 
 
 @pytest.fixture

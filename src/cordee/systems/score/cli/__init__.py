@@ -7,11 +7,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("cordee.systems.score.cli.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
     "export": ("cordee.systems.score.cli.export", "Write samples as one table: Parquet, CSV or JSON."),
     "baseline": ("cordee.systems.score.cli.baseline", "Keep what a workload reached, to judge later runs against it."),
-    "calibrate": ("cordee.systems.score.cli.calibrate", "Measure what counts as full on the GPUs of this machine."),
     "baselines": ("cordee.systems.score.cli.baselines", "List or check a folder of baselines."),
     "rules": ("cordee.systems.score.cli.rules", "List the rules of diagnosis, or put a file of rules on trial."),
-    "validate": (
-        "cordee.systems.score.cli.validate",
-        "Run labelled workloads on a real GPU and compare with what is right.",
-    ),
 }

@@ -1,1 +1,0 @@
-"""Labelled workloads: what a score must say of them, run on real hardware and compared."""
