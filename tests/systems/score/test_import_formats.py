@@ -10,7 +10,6 @@ import pytest
 
 from cordee.core.errors import CordeeError, DocumentError, UsageError
 from cordee.runs.folder import RunFolder
-from cordee.systems.score.exchange import jobreport
 from cordee.systems.score.exchange.import_formats import import_files
 from cordee.systems.score.exchange.write import onto_grid
 from cordee.systems.score.load import load
@@ -105,20 +104,6 @@ def gssr_record_folder(root: Path, arguments: str = "'train.py' ", seconds: int 
     return root
 
 
-def jobreport_folder(root: Path) -> Path:
-    root.mkdir()
-    (root / ".cscs_jobreport_root").touch()
-    (root / "step_0").mkdir()
-    start, end = T0 * 10**6, (T0 + 600) * 10**6
-    rows = [",".join(jobreport.COLUMNS)]
-    for gpu, power in ((0, "350.500000"), (1, "nan")):
-        rows.append(
-            f"99,0,alice,a12,1,nid007,{gpu},100.000000,700.000000,{power},{start},{end},0,100,80,0,90,40,64000000000"
-        )
-    (root / "step_0" / "proc_0.csv").write_text("\n".join(rows) + "\n")
-    return root
-
-
 def series(name: str, uuid: str, values, step: int = 15, **labels) -> dict:
     about = {"__name__": name, "UUID": uuid, "gpu": "0", "Hostname": "gpu-a", "modelName": H100, **labels}
     return {"metric": about, "values": [[T0 + step * at, str(value)] for at, value in enumerate(values)]}
@@ -199,21 +184,6 @@ def test_metadata_of_gssr_record_that_quote_badly_lose_no_sample(tmp_path):
     assert recorder.job == "77"
     assert run.grid("gpu").times[0] == T0 + 1
     assert any("not whole JSON" in remark for remark in recorder.remarks)
-
-
-def test_means_of_jobreport_are_said_to_be_means_and_failed_power_is_missing(tmp_path):
-    run = imported("jobreport", [jobreport_folder(tmp_path / "in")], tmp_path / "out")
-    utilization = column(run, "gpu", "gpu_utilization_ratio")
-    assert utilization.shape == (600, 2)
-    assert (utilization == np.float32(0.8)).all()
-    power = column(run, "gpu", "gpu_power_watts")
-    assert (power[:, 0] == 350.5).all()
-    assert np.isnan(power[:, 1]).all()
-    facts = run.facts("gpu")["nid007"]
-    assert "gpu_sm_ratio" in facts["missing"]
-    assert facts["missing"]["gpu_power_watts"] == "jobreport failed to measure it"
-    assert any("one mean per GPU" in remark for remark in facts["remarks"])
-    assert "alice" not in json.dumps(facts)
 
 
 def test_ranges_of_prometheus_become_gpus_by_uuid_with_units_and_counters_as_rates(tmp_path):
@@ -311,9 +281,6 @@ def broken(tmp_path: Path) -> dict[str, tuple[str, str]]:
     table = gssr_record_folder(tmp_path / "records") / "clariden_77" / "step_0" / "proc_0.csv"
     (tmp_path / "lonely.csv").write_text(table.read_text())
     (tmp_path / "records" / "clariden_77" / "step_0" / "proc_4.csv").write_text(table.read_text()[:-20])
-    (tmp_path / "text.csv").write_text("time,loss\n1,2\n")
-    report = jobreport_folder(tmp_path / "report") / "step_0" / "proc_0.csv"
-    report.write_text(report.read_text().replace(f"{T0}000000", "99999999999999999"))
     answer(tmp_path / "nobody.json", series("up", "", [1]))
     answer(tmp_path / "homeless.json", {"metric": {"__name__": "DCGM_FI_DEV_GPU_UTIL"}, "values": [[1, "2"]]})
     answer(tmp_path / "nameless.json", {"metric": {"UUID": "GPU-a"}, "values": [[1, "2"]]})
@@ -337,8 +304,6 @@ def broken(tmp_path: Path) -> dict[str, tuple[str, str]]:
         "nothing.json": ("gssr", "not one sample"),
         "lonely.csv": ("gssr", "nothing says when this recording began"),
         "records": ("gssr", "proc_4.csv:61: this row has another number of columns"),
-        "text.csv": ("jobreport", "text.csv:1: this is no table of jobreport"),
-        "report": ("jobreport", "proc_0.csv:2: the job ends before it starts"),
         "nobody.json": ("prometheus", "no series in these files is of a GPU"),
         "homeless.json": ("prometheus", "names no GPU"),
         "nameless.json": ("prometheus", "without rate()"),
@@ -427,8 +392,3 @@ def test_what_was_imported_is_scored_and_diagnosed(tmp_path):
     assert (found.shares.time, found.source) == (pytest.approx(0.98), "dcgm")
     assert found.shares.breadth == pytest.approx(0.95 / 0.98)
     assert found.diagnosis[0].name == "compute"
-    import_files("jobreport", [jobreport_folder(tmp_path / "in")], tmp_path / "means")
-    coarse = score(load(tmp_path / "means"))
-    assert coarse.assumed == ("breadth", "depth")
-    assert coarse.shares.score == pytest.approx(80)
-    assert coarse.energy_joules == pytest.approx(350.5 * 600)

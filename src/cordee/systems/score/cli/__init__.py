@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # By name: the module whose `command` it is, and one line of help.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "import": ("cordee.systems.score.cli.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
+    "import": ("cordee.systems.score.cli.import_", "Make a recording of what gssr or DCGM have measured."),
     "export": ("cordee.systems.score.cli.export", "Write samples as one table: Parquet, CSV or JSON."),
     "baseline": ("cordee.systems.score.cli.baseline", "Keep what a workload reached, to judge later runs against it."),
     "baselines": ("cordee.systems.score.cli.baselines", "List or check a folder of baselines."),

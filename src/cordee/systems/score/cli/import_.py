@@ -13,7 +13,7 @@ IMPORT_SCHEMA = "cordee.score-import/1"
 
 
 @click.command("import")
-@click.argument("format", type=click.Choice(["gssr", "jobreport", "prometheus", "dcgm-exporter"]))
+@click.argument("format", type=click.Choice(["gssr", "prometheus", "dcgm-exporter"]))
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The new recording."
@@ -22,8 +22,8 @@ IMPORT_SCHEMA = "cordee.score-import/1"
 def command(format: str, files: tuple[Path, ...], output: Path, as_json: bool) -> None:
     """Make a recording of what another tool has measured: FILES, or folders of them.
 
-    FORMAT is gssr (the JSON of gssr 0.4, the CSV of gssr-record 2), jobreport, prometheus (answers of query_range with
-    dcgm-exporter's metrics) or dcgm-exporter (text scrapes). What could not be carried over is said.
+    FORMAT is gssr (the JSON of gssr 0.4, the CSV of gssr-record 2), prometheus (answers of query_range with dcgm-exporter's
+    metrics) or dcgm-exporter (text scrapes). What could not be carried over is said.
 
     \b
     Example:

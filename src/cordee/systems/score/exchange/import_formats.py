@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cordee.core.errors import DocumentError
-from cordee.systems.score.exchange import gssr, gssr_record, jobreport, prometheus, scrape
+from cordee.systems.score.exchange import gssr, gssr_record, prometheus, scrape
 from cordee.systems.score.exchange.files import files_below
 from cordee.systems.score.exchange.imported import ImportedSamples
 from cordee.systems.score.exchange.write import refuse_existing, write_recording
@@ -22,7 +22,6 @@ class ImportFormat(NamedTuple):
 
 FORMATS = {
     "gssr": ImportFormat("JSON files of gssr 0.4, or the folder of gssr-record 2", (".json", ".json.gz", ".csv")),
-    "jobreport": ImportFormat("the folder of CSCS' jobreport, or its CSV files", (".csv",)),
     "prometheus": ImportFormat(
         "answers of Prometheus' query_range with dcgm-exporter's metrics", (".json", ".json.gz")
     ),
@@ -48,8 +47,6 @@ def import_files(name: str, paths: Sequence[Path], out: Path) -> dict[str, Any]:
 
 
 def _read(name: str, files: list[Path]) -> ImportedSamples:
-    if name == "jobreport":
-        return jobreport.read_jobreport([path for path in files if jobreport.is_table(path)] or files)
     if name == "prometheus":
         return prometheus.read_prometheus(files)
     if name == "dcgm-exporter":
