@@ -16,7 +16,6 @@ from cordee.core.findings import Finding
 from cordee.systems.score.report import figures, render, words
 from cordee.systems.score.report.classes import course, per_device
 from cordee.systems.score.report.collect import collect
-from cordee.systems.score.report.pen import plain
 from cordee.systems.score.report.reduce import MOST_BINS, MOST_ROWS, layout, reduce_values
 from cordee.systems.score.report.summary import comparison_lines, summary_document, summary_html, summary_lines
 from cordee.systems.score.result import CLASSES, Diagnosis, ScoreShares, ScoreWindows
@@ -99,6 +98,7 @@ def test_the_page_is_well_formed_and_needs_no_other_host(page):
     assert anchors <= set(parsed.ids)
     assert "default-src 'none'" in html
     assert "prefers-color-scheme: dark" in html
+    assert "@page { size: A4" in html
 
 
 def test_what_programs_wrote_is_escaped(page):
@@ -125,14 +125,13 @@ def test_a_metric_that_nobody_measured_is_listed_and_not_drawn(page):
     assert 'aria-label="fp32"' in html
 
 
-def test_json_text_and_pdf_stand_beside_the_page(page):
+def test_json_and_text_stand_beside_the_page(page):
     document = json.loads((page / "score.json").read_text())
     assert document["schema"] == "cordee.score/1"
     assert abs(document["score"] - 100 * document["time"] * document["breadth"] * document["depth"]) < 1e-6
     text = (page / "score.txt").read_text()
     assert max(map(len, text.splitlines())) <= 80
     assert "not speed" in text
-    assert (page / "score.pdf").read_bytes().startswith(b"%PDF-")
 
 
 def test_several_jobs_stand_side_by_side(tmp_path):
@@ -162,7 +161,6 @@ def test_without_a_sample_there_are_words_and_no_plots(tmp_path):
     assert "<svg" not in html
     assert "No score: nothing was measured" in (tmp_path / "report/score.txt").read_text()
     assert "no permission" in (tmp_path / "report/score.txt").read_text()
-    assert (tmp_path / "report/score.pdf").stat().st_size < 10_000
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
@@ -278,10 +276,6 @@ def test_tables_put_the_worst_first_and_count_the_rest():
     assert table.rows[0][1] == words.NOT_MEASURED
     assert table.rows[1][0].startswith("node0004 GPU 1")
     assert table.rest.startswith("and 36 more, mean score")
-
-
-def test_text_outside_of_latin_1_does_not_stop_the_pdf():
-    assert plain("é → 中") == "é -> ?"
 
 
 def test_a_thousand_devices_make_a_small_page_in_little_memory(tmp_path):

@@ -30,7 +30,7 @@ def score_folders(
 
     Args:
         against: a baseline that each is judged against.
-        pages: write score.html, .pdf, .json and .txt below DIR/report; of several DIRs below the last one's.
+        pages: write score.html, .json and .txt below DIR/report; of several DIRs below the last one's.
         caps, rules: files that come before the others.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Pages of a scoring: JSON, text, one HTML file and a PDF, rendered once; fragments for a run's own report."""
+"""Pages of a scoring: JSON, text and one HTML file, rendered once; fragments for a run's own report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def render(results: Sequence[Saturation], traces: Sequence[ScoreTrace], folder: Path) -> Path:
-    """Write score.json, score.txt, score.html and score.pdf below `folder`/report; returns the HTML's path.
+    """Write score.json, score.txt and score.html below `folder`/report; returns the HTML's path.
 
     Args:
         results: scorings; several stand side by side, each held against the first.
@@ -29,7 +29,6 @@ def render(results: Sequence[Saturation], traces: Sequence[ScoreTrace], folder: 
     from cordee.systems.score.document import document
     from cordee.systems.score.report.collect import collect
     from cordee.systems.score.report.page import render_page
-    from cordee.systems.score.report.pdf import render_pdf
     from cordee.systems.score.report.summary import comparison_lines, summary_lines
 
     place = report_folder(Path(folder))
@@ -39,7 +38,6 @@ def render(results: Sequence[Saturation], traces: Sequence[ScoreTrace], folder: 
     whole = documents[0] if len(documents) == 1 else {"schema": "cordee.scores/1", "scores": documents}
     write_atomically(place / "score.txt", "\n".join(lines).rstrip() + "\n", below=place.parent)
     write_atomically(place / "score.json", json.dumps(whole, allow_nan=False), below=place.parent)
-    write_atomically(place / "score.pdf", render_pdf(collected), below=place.parent)
     page = place / "score.html"
     write_atomically(page, render_page(collected), below=place.parent)
     return page

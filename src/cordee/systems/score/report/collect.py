@@ -22,7 +22,7 @@ SECTIONS = (
     ("power and clocks", ("gpu_power", "gpu_clock", "gpu_temperature", "gpu_throttle")),
     ("other", ("",)),
 )
-# They stand at the top of a page and in the PDF.
+# They stand at the top of a page.
 MAIN = (
     *("gpu_graphics_ratio", "gpu_sm_ratio", "gpu_tensor_ratio", "gpu_dram_ratio", "gpu_power_watts"),
     *("gpu_utilization_ratio", cores.GRAPHICS, cores.SM),
@@ -79,11 +79,6 @@ class Collected:
     plan: PlotLayout
     groups: dict[str, MetricGroup] = field(default_factory=dict)
     missing: list[tuple[str, str]] = field(default_factory=list)
-
-    @property
-    def measured(self) -> bool:
-        """Whether anything can be drawn."""
-        return any(group.metrics for group in self.groups.values())
 
     def find(self, group: str, name: str) -> Reduced | None:
         """Return a metric of a group, None when either is not there."""

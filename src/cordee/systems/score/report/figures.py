@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cordee.core.draw.axes import nice_ticks, tick_text, time_unit
 from cordee.core.draw.charts import Across, framed, text_of
-from cordee.core.draw.images import LEVELS, MISSING, Colour, data_uri, encode_png, ramp, to_levels
+from cordee.core.draw.images import LEVELS, MISSING, data_uri, encode_png, ramp, to_levels
 from cordee.core.units import format_duration
 from cordee.systems.score.report.classes import Course, colour_of, per_device
 from cordee.systems.score.result import CLASSES
@@ -126,17 +126,11 @@ def classes_map(windows: ScoreWindows, plan: PlotLayout) -> str:
 
 def heat_map(reduced: Reduced, plan: PlotLayout, low: float, high: float, kind: str, title: str) -> str:
     """Return a metric over devices and time, with its scale; what was not measured is hatched."""
-    png = heat_png(reduced, low, high)
+    png = encode_png(to_levels(reduced.cells, low, high), [(0, 0, 0), *ramp()], MISSING)
     seconds = float(plan.seconds[-1] - plan.seconds[0]) + plan.bin_s if len(plan.seconds) else 0.0
     rows = f"{plan.per_row} devices" if plan.per_row > 1 else "a device"
     said = f"a row is {rows}, a column {format_duration(plan.bin_s)}; from {tick_text(low, kind)} to {tick_text(high, kind)}"
     return _map(title, said, png, plan, seconds) + _scale(low, high, kind)
-
-
-def heat_png(reduced: Reduced, low: float, high: float, missing: Colour | None = None) -> bytes:
-    """Return the cells as a PNG; NaN is not painted, or painted in the colour `missing`."""
-    palette = [missing or (0, 0, 0), *ramp()]
-    return encode_png(to_levels(reduced.cells, low, high), palette, None if missing else MISSING)
 
 
 def row_marks(plan: PlotLayout, height: float, least: float) -> list[tuple[float, str]]:

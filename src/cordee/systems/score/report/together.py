@@ -63,39 +63,24 @@ _POWER = (
 _CORES = (_Source("cores in use", "rank", ("cpu_cores_ratio",)), _Source("cores held", "rank", ("cpu_share_cores",)))
 
 
-class Panel(NamedTuple):
-    """One chart: a title, lines over seconds, the kind of its axis."""
-
-    title: str
-    lines: list[ChartLine]
-    kind: str
-
-
-def panels(found: Collected) -> list[Panel]:
-    """Return what was measured of compute, memory, network, storage, waiting and power, all devices together."""
-    made = [
-        Panel("compute: mean over the devices", _means(found, _COMPUTE), "ratio"),
-        Panel("cores of all ranks", _sums(found, _CORES), "number"),
-        Panel("memory: bandwidth, and how full", _memory(found), "ratio"),
-        Panel("network: sum over the job, both ways", _sums(found, _NETWORK), "rate"),
-        Panel("storage: sum over the job", _sums(found, _STORAGE), "rate"),
-        Panel("waiting: share of the time, mean over nodes", _means(found, _WAITING), "ratio"),
-        Panel("power: sum over the job (W)", _sums(found, _POWER), "number"),
-    ]
-    return [_named(panel) for panel in made if panel.lines]
-
-
 def together(found: Collected) -> list[Plot]:
-    """Return the panels as charts."""
-    return [
-        Plot(panel.title, line_chart(panel.title, panel.lines, x_label="s", y_kind=panel.kind, zero=True))
-        for panel in panels(found)
+    """Return charts of what was measured of compute, memory, network, storage, waiting and power, all devices together."""
+    made = [
+        ("compute: mean over the devices", _means(found, _COMPUTE), "ratio"),
+        ("cores of all ranks", _sums(found, _CORES), "number"),
+        ("memory: bandwidth, and how full", _memory(found), "ratio"),
+        ("network: sum over the job, both ways", _sums(found, _NETWORK), "rate"),
+        ("storage: sum over the job", _sums(found, _STORAGE), "rate"),
+        ("waiting: share of the time, mean over nodes", _means(found, _WAITING), "ratio"),
+        ("power: sum over the job (W)", _sums(found, _POWER), "number"),
     ]
+    return [_plot(*one) for one in made if one[1]]
 
 
-def _named(panel: Panel) -> Panel:
-    """Return a panel whose title names its only line, which has no legend then."""
-    return panel if len(panel.lines) > 1 else panel._replace(title=f"{panel.title}: {panel.lines[0].name}")
+def _plot(title: str, lines: list[ChartLine], kind: str) -> Plot:
+    """Return a chart; its title names its only line, which has no legend then."""
+    title = title if len(lines) > 1 else f"{title}: {lines[0].name}"
+    return Plot(title, line_chart(title, lines, x_label="s", y_kind=kind, zero=True))
 
 
 def _means(found: Collected, sources: Sequence[_Source]) -> list[ChartLine]:

@@ -1,4 +1,4 @@
-"""What a page says of a scoring in words and tables; the same for the screen and for paper."""
+"""What a page says of a scoring in words and tables."""
 
 from __future__ import annotations
 
@@ -154,18 +154,18 @@ def tables(found: Collected, most: int = MOST_ROWS) -> list[WorstTable]:
     return [table for table in made if table.rows]
 
 
-def usage_table(found: Collected, most: int = MOST_ROWS) -> WorstTable:
+def usage_table(found: Collected) -> WorstTable:
     """Return the table that proposals ask for: energy, power, SM and memory use of each GPU."""
     head = ("node", "GPU", "energy", "power", "SM use", "memory bandwidth", "memory, most", "score")
     parts = _worst_first(found.saturation.devices)
     positions = {device.key: at for at, device in enumerate(found.trace.devices)}
     rows = []
-    for part in parts[:most]:
+    for part in parts[:MOST_ROWS]:
         at = positions.get(part.key)
         device = part.device
         name = (device.node, str(device.index)) if device else (part.key, "")
         rows.append((*name, *_used(found, at), points(part.shares.score)))
-    return WorstTable("Use of each GPU", head, rows, _rest(parts, most))
+    return WorstTable("Use of each GPU", head, rows, _rest(parts, MOST_ROWS))
 
 
 def device_energy(found: Collected, at: int) -> float | None:
