@@ -1,4 +1,4 @@
-"""Jobs held against each other: what moved adds up, noise is not called progress, unlike jobs are said to be so."""
+"""Jobs held against each other: what moved adds up, unlike jobs are said to be so."""
 
 from __future__ import annotations
 
@@ -42,29 +42,7 @@ def test_the_parts_of_a_change_add_up_to_it():
 def test_a_job_held_against_itself_moved_by_nothing():
     pair = compare([scoring(), scoring()]).pairs[0]
     assert pair.score.change == 0
-    assert not pair.score.clear
-    assert pair.comparable
-
-
-def test_a_clear_change_has_an_interval_without_zero():
-    pair = compare([scoring(), scoring("after", sol=0.55, seed=1)]).pairs[0]
-    assert pair.score.clear
-    assert pair.score.low < pair.score.change < pair.score.high
-    assert pair.score.low > 10
-
-
-def test_noise_is_not_called_progress():
-    held = [compare([scoring(seed=at, noise=0.2), scoring(seed=at + 100, noise=0.2)]).pairs[0] for at in range(20)]
-    assert sum(bool(pair.score.clear) for pair in held) <= 3
-
-
-def test_the_interval_holds_the_change_as_often_as_it_says():
-    truth = 100 * (0.5 - 0.4)
-    held = 0
-    for at in range(40):
-        score = compare([scoring(seed=at), scoring(sol=0.5, seed=at + 1000)]).pairs[0].score
-        held += score.low <= truth <= score.high
-    assert held >= 34
+    assert pair.against == ()
 
 
 def test_shares_of_classes_move_and_small_ones_are_left_out():
@@ -72,12 +50,6 @@ def test_shares_of_classes_move_and_small_ones_are_left_out():
     moved = {moved.name: moved for moved in pair.classes}
     assert moved["input"].change == pytest.approx(-0.3)
     assert compare([scoring(busy=0.4), scoring(busy=0.4)]).pairs[0].classes == ()
-
-
-def test_too_few_windows_give_no_interval():
-    pair = compare([scoring(count=5), scoring(count=5, sol=0.6)]).pairs[0]
-    assert pair.score.change is not None
-    assert pair.score.clear is None
 
 
 def test_a_job_without_a_score_moves_nothing():
@@ -101,7 +73,6 @@ def test_a_job_without_a_score_moves_nothing():
 )
 def test_jobs_of_another_kind_are_said_to_be_so(change, words):
     pair = compare([scoring(), dataclasses.replace(scoring(), **change)]).pairs[0]
-    assert not pair.comparable
     assert any(words in reason for reason in pair.against)
 
 

@@ -13,7 +13,6 @@ from cordee.core.errors import DocumentError, UsageError
 from cordee.systems.score.baselines.baseline import Baseline, check_folder, personal, read_baseline, write_baseline
 from cordee.systems.score.baselines.comparison import judge_trace, make_baseline, open_baseline
 from cordee.systems.score.baselines.judge import BETTER, SAME, UNKNOWN, WORSE, judge
-from cordee.systems.score.baselines.noise import ratio_noise, student_quantile
 from cordee.systems.score.baselines.observe import Observation, Quantity
 from cordee.systems.score.cli import baseline as baseline_command
 from cordee.systems.score.cli import baselines as baselines_command
@@ -51,12 +50,12 @@ def recording(folder: Path, seed: int, level: float = 0.6, seconds: int = SECOND
 @pytest.fixture(scope="module")
 def repeats(tmp_path_factory) -> list[Path]:
     place = tmp_path_factory.mktemp("repeats")
-    return [recording(place / f"run-{seed}", seed) for seed in range(4)]
+    return [recording(place / f"run-{seed}", seed) for seed in range(6)]
 
 
-def seen(points: float, noise: float | None = 0.5, freedom: float | None = 40.0, **more) -> Observation:
-    quantities = {"score": Quantity(points, "points", noise, freedom)}
-    quantities |= {name: Quantity(value, "", 0.001 * value, 40.0) for name, value in more.items()}
+def seen(points: float, **more) -> Observation:
+    quantities = {"score": Quantity(points, "points")}
+    quantities |= {name: Quantity(value, "") for name, value in more.items()}
     return Observation("gpu", "nvml-gpm", {"H100": 4}, 1, 4, 4, 600.0, 1.0, "0.1.0", quantities)
 
 
@@ -64,48 +63,30 @@ def of(*runs: Observation) -> Baseline:
     return Baseline("llm", runs, "2026-11-21T18:00:00Z", "0.1.0")
 
 
-def test_noise_of_a_series_that_remembers_is_that_of_its_repeats():
-    chance = np.random.default_rng(3)
-    for memory in (0.0, 0.8):
-        series = [remembering(chance, 360, memory) + 10 for _ in range(150)]
-        found = [noise.error for values in series if (noise := ratio_noise(values, np.ones(360)))]
-        assert np.mean(found) == pytest.approx(np.std([values.mean() for values in series]), rel=0.25)
+def five(run: Observation) -> Baseline:
+    return of(*[run] * 5)
 
 
-def test_too_few_windows_say_nothing():
-    assert ratio_noise(np.arange(20.0), np.ones(20)) is None
-    assert ratio_noise(np.full(60, np.nan), np.ones(60)) is None
-    assert ratio_noise(np.arange(60.0), np.zeros(60)) is None
-    constant = ratio_noise(np.ones(60), np.ones(60))
-    assert constant is not None
-    assert constant.error == 0
-
-
-def test_quantiles_are_those_of_the_tables():
-    for probability, freedom, tabled in ((0.99, 2, 6.965), (0.975, 10, 2.228), (0.995, 1, 63.657), (0.99, 1e5, 2.326)):
-        assert student_quantile(probability, freedom) == pytest.approx(tabled, rel=1e-3)
-
-
-def test_one_run_is_judged_by_its_own_noise_and_several_by_their_spread():
-    assert judge(seen(60), of(seen(60.5))).verdict == SAME
-    assert judge(seen(54), of(seen(60))).verdict == WORSE
-    assert judge(seen(66), of(seen(60))).verdict == BETTER
-    wide = of(seen(60), seen(52), seen(67), seen(58))
-    assert judge(seen(54), wide).verdict == SAME
-    assert "4 runs" in judge(seen(54), wide).method
+def test_a_run_is_held_against_the_median_and_spread_of_five():
+    calm = of(seen(60), seen(60.2), seen(59.9), seen(60.1), seen(59.8))
+    assert judge(seen(59.3), calm).verdict == SAME  # less than a point is nothing anyone would look for
+    assert judge(seen(56), calm).verdict == WORSE
+    assert judge(seen(64), calm).verdict == BETTER
+    wide = of(seen(60), seen(52), seen(67), seen(58), seen(61))
+    assert judge(seen(40), wide).verdict == SAME
+    assert "5 runs" in judge(seen(40), wide).method
     assert judge(seen(20), wide).verdict == WORSE
-    tight = of(seen(60), seen(60.1), seen(59.9))
-    assert judge(seen(59.5), tight).verdict == SAME  # less than a point is nothing anyone would look for
-    assert judge(seen(56), tight).verdict == WORSE
 
 
-def test_without_noise_nothing_is_said_rather_than_that_all_is_well():
-    found = judge(seen(50, None, None), of(seen(60, None, None)))
+def test_fewer_than_five_runs_show_a_difference_and_give_no_verdict():
+    found = judge(seen(20), of(*[seen(60)] * 4))
     assert (found.verdict, found.exit_code) == (UNKNOWN, 2)
+    assert [(change.difference, change.verdict) for change in found.changes] == [(-40, UNKNOWN)]
+    assert "at least 5" in found.method
 
 
 def test_a_lower_score_of_a_job_that_became_faster_is_no_regression():
-    before = of(seen(60, tokens_per_s=1000.0, energy_per_token=2.0))
+    before = five(seen(60, tokens_per_s=1000.0, energy_per_token=2.0))
     assert judge(seen(50, tokens_per_s=1300.0, energy_per_token=2.0), before).verdict == BETTER
     assert judge(seen(60, tokens_per_s=900.0, energy_per_token=2.0), before).verdict == WORSE
     assert judge(seen(60, tokens_per_s=1000.0, energy_per_token=2.3), before).verdict == WORSE
@@ -115,31 +96,30 @@ def test_a_lower_score_of_a_job_that_became_faster_is_no_regression():
 
 
 def test_a_speed_that_only_one_side_knows_is_told_not_to_have_decided():
-    found = judge(seen(60), of(seen(60, tokens_per_s=1000.0)))
+    found = judge(seen(60), five(seen(60, tokens_per_s=1000.0)))
     assert found.verdict == SAME
     assert found.remarks == ("the baseline has tokens_per_s and this run has not: it did not decide",)
 
 
 def test_what_must_not_be_compared_is_not_unless_asked():
     now = replace(seen(50), models={"A100": 4}, world_size=8)
-    found = judge(now, of(seen(60)))
+    found = judge(now, five(seen(60)))
     assert (found.verdict, found.exit_code, found.changes) == (UNKNOWN, 2, ())
     assert found.incomparable == ("model of GPU: H100 before, A100 now", "number of ranks: 4 before, 8 now")
-    forced = judge(now, of(seen(60)), anyway=True)
+    forced = judge(now, five(seen(60)), anyway=True)
     assert (forced.verdict, forced.forced, forced.exit_code) == (WORSE, True, 1)
 
 
 def test_repeats_of_a_recording_are_the_same_and_a_loss_is_found(repeats, tmp_path):
-    for folders in (repeats[:1], repeats[:3]):
-        made = make_baseline(folders, "llm")
-        trace = load(repeats[3])
-        same = judge_trace(trace, score(trace), made)
-        assert same.verdict == SAME, [change.words() for change in same.changes]
-        slow = load(recording(tmp_path / f"slow-{len(folders)}", 9, level=0.5))
-        found = judge_trace(slow, score(slow), made)
-        assert found.verdict == WORSE
-        fallen = {change.name: change.verdict for change in found.changes}
-        assert (fallen["time"], fallen["breadth"]) == (SAME, WORSE)
+    made = make_baseline(repeats[:5], "llm")
+    trace = load(repeats[5])
+    same = judge_trace(trace, score(trace), made)
+    assert same.verdict == SAME, [change.words() for change in same.changes]
+    slow = load(recording(tmp_path / "slow", 9, level=0.5))
+    found = judge_trace(slow, score(slow), made)
+    assert found.verdict == WORSE
+    fallen = {change.name: change.verdict for change in found.changes}
+    assert (fallen["time"], fallen["breadth"]) == (SAME, WORSE)
 
 
 def test_a_baseline_comes_back_out_of_its_file_without_anything_personal(repeats, tmp_path):
@@ -150,7 +130,8 @@ def test_a_baseline_comes_back_out_of_its_file_without_anything_personal(repeats
     document = json.loads((tmp_path / "b.json").read_text())
     assert document["schema"] == "cordee.baseline/1"
     assert document["quantities"]["score"]["runs"] == 3
-    assert document["quantities"]["score"]["between"] > 0
+    score_of_all = document["quantities"]["score"]
+    assert score_of_all["low"] < score_of_all["median"] < score_of_all["high"]
     assert "command" not in document
     for words in (str(repeats[0]), "train.py"):
         assert words not in json.dumps(document)
@@ -164,8 +145,8 @@ def test_a_baseline_comes_back_out_of_its_file_without_anything_personal(repeats
 
 
 def test_what_the_application_logged_decides_too(tmp_path):
-    fast = make_baseline([recording(tmp_path / "fast", 1, tokens=4096.0)], "llm")
-    slow = load(recording(tmp_path / "slow", 1, tokens=3000.0))
+    fast = make_baseline([recording(tmp_path / f"fast-{seed}", seed, tokens=4096.0) for seed in range(5)], "llm")
+    slow = load(recording(tmp_path / "slow", 5, tokens=3000.0))
     found = judge_trace(slow, score(slow), fast)
     rates = {change.name: change for change in found.changes if change.decides}
     assert rates["tokens_per_s"].verdict == WORSE
@@ -243,19 +224,18 @@ def test_the_command_makes_a_baseline_and_says_how_sharp_it_is(repeats, tmp_path
     words = [str(repeats[0]), "-o", str(tmp_path / "b.json"), "--workload", "llm"]
     done = CliRunner().invoke(baseline_command.command, words, catch_exceptions=False)
     assert done.exit_code == 0
-    assert "three runs or more" in done.output
+    assert "5 runs or more" in done.output
     words = [*map(str, repeats[:3]), "-o", str(tmp_path / "c.json"), "--workload", "llm", "--json"]
     done = CliRunner().invoke(baseline_command.command, words, catch_exceptions=False)
     assert json.loads(done.output)["quantities"]["score"]["runs"] == 3
 
 
 def test_score_against_a_baseline_exits_by_what_became_of_it(repeats, tmp_path):
-    write_baseline(tmp_path / "b.json", make_baseline(repeats[:3], "llm"))
+    write_baseline(tmp_path / "b.json", make_baseline(repeats[:5], "llm"))
     slow = recording(tmp_path / "slow", 9, level=0.5)
     other = recording(tmp_path / "other", 9, model="NVIDIA A100-SXM4-40GB")
-    short = recording(tmp_path / "short", 9, seconds=20)
     for folder, more, code, words in (
-        (repeats[3], [], 0, "the difference is noise"),
+        (repeats[5], [], 0, "no difference beyond the spread"),
         (slow, [], 1, "* score: "),
         (slow, ["--workload", "vision"], 2, "not comparable: workload: llm before, vision now"),
         (other, [], 2, "not comparable: model of GPU"),
@@ -264,10 +244,10 @@ def test_score_against_a_baseline_exits_by_what_became_of_it(repeats, tmp_path):
         given = [str(folder), "--against", str(tmp_path / "b.json"), "--no-pages", *more]
         done = CliRunner().invoke(score_command, given, catch_exceptions=False)
         assert (done.exit_code, words in done.output) == (code, True), done.output
-    given = [str(short), "--against", str(repeats[0]), "--no-pages"]
+    given = [str(slow), "--against", str(repeats[0]), "--no-pages"]
     done = CliRunner().invoke(score_command, given, catch_exceptions=False)
     assert (done.exit_code, "cannot be judged" in done.output) == (2, True)
-    given = [str(slow), str(repeats[3]), "--against", str(repeats[0]), "--no-pages", "--json"]
+    given = [str(slow), str(repeats[5]), "--against", str(tmp_path / "b.json"), "--no-pages", "--json"]
     done = CliRunner().invoke(score_command, given, catch_exceptions=False)
     assert done.exit_code == 1
     verdicts = [each["judgement"]["verdict"] for each in json.loads(done.output)["scores"]]

@@ -1,15 +1,10 @@
-"""What moved between jobs, with an interval that tells progress from noise.
-
-Windows of one job are resampled in blocks (a circular block bootstrap: neighbouring windows are alike, and the devices of a
-window stay together), each job by itself, 2,000 times with a fixed seed. The interval holds the noise within the runs; what
-differs from one run of the same job to the next only several runs can tell.
-"""
+"""What moved between jobs. One run of each does not tell a change from how runs of one job differ."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cordee.systems.score.result import CLASSES, UNKNOWN, Saturation
@@ -18,10 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 PARTS = ("time", "breadth", "depth")
-LEVEL = 0.95
-_DRAWS = 2000
-_LEAST_WINDOWS = 8
-_BLOCK_S = 60.0
 _NUMBERS = {**{name: at for at, name in enumerate(CLASSES)}, UNKNOWN: -1}
 
 
@@ -32,24 +23,16 @@ class Moved:
     Attributes:
         name: `score` (0-100), `time`, `breadth`, `depth`, a class's share (0-1), `energy_joules`, or what was logged per second.
         before, after: None where it was not measured; `change` is after - before.
-        low, high: the interval of the change (95 %); None where there are too few windows, or none.
     """
 
     name: str
     before: float | None
     after: float | None
-    low: float | None = None
-    high: float | None = None
 
     @property
     def change(self) -> float | None:
         """After - before, None where either is not known."""
         return None if self.before is None or self.after is None else self.after - self.before
-
-    @property
-    def clear(self) -> bool | None:
-        """Whether the interval leaves out zero; None without an interval."""
-        return None if self.low is None or self.high is None else self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True)
@@ -59,7 +42,7 @@ class JobPair:
     Attributes:
         against: why the two are not the same kind of measurement; empty: they can be compared.
         score: what it moved by; `parts`: points of that by time, breadth and depth, which add up to it.
-        moved: time, breadth, depth; `classes`: shares of those that moved; `others`: energy and what was logged.
+        classes: shares of those that moved; `others`: energy and what was logged.
     """
 
     before: str
@@ -67,14 +50,8 @@ class JobPair:
     against: tuple[str, ...]
     score: Moved
     parts: dict[str, float]
-    moved: tuple[Moved, ...]
     classes: tuple[Moved, ...]
     others: tuple[Moved, ...]
-
-    @property
-    def comparable(self) -> bool:
-        """Whether nothing speaks against comparing the two."""
-        return not self.against
 
 
 @dataclass(frozen=True)
@@ -92,11 +69,7 @@ def compare(results: Sequence[Saturation]) -> JobComparison:
     """
     if len(results) < 2:
         return JobComparison(())
-    draws = [_draws(result, seed) for seed, result in enumerate(results)]
-    pairs = (
-        _pair(results[0], after, draws[0], draw) for after, draw in zip(results[1:], draws[1:], strict=True)
-    )  # fmt: skip
-    return JobComparison(tuple(pairs))
+    return JobComparison(tuple(_pair(results[0], after) for after in results[1:]))
 
 
 def split_change(before: Saturation, after: Saturation) -> dict[str, float]:
@@ -119,17 +92,9 @@ def split_change(before: Saturation, after: Saturation) -> dict[str, float]:
     return found
 
 
-def _pair(
-    before: Saturation, after: Saturation, first: dict[str, np.ndarray], second: dict[str, np.ndarray]
-) -> JobPair:
-    names = ("score", *PARTS)
-    shares = [
-        _moved(name, getattr(before.shares, name), getattr(after.shares, name), first, second) for name in names
-    ]  # fmt: skip
+def _pair(before: Saturation, after: Saturation) -> JobPair:
     told = [_class_shares(result) for result in (before, after)]
-    classes = [
-        _moved(name, told[0].get(name, 0.0), told[1].get(name, 0.0), first, second) for name in {**told[0], **told[1]}
-    ]
+    classes = [Moved(name, told[0].get(name, 0.0), told[1].get(name, 0.0)) for name in {**told[0], **told[1]}]
     classes.sort(key=lambda moved: -abs(moved.change or 0.0))
     others = [Moved("energy_joules", before.energy_joules, after.energy_joules)]
     others += [Moved(name, before.rates.get(name), after.rates.get(name)) for name in {**before.rates, **after.rates}]
@@ -137,35 +102,11 @@ def _pair(
         before.job.name,
         after.job.name,
         _against(before, after),
-        shares[0],
+        Moved("score", before.shares.score, after.shares.score),
         split_change(before, after),
-        tuple(shares[1:]),
         tuple(moved for moved in classes if abs(moved.change or 0.0) >= 0.01),
         tuple(moved for moved in others if moved.before is not None or moved.after is not None),
     )
-
-
-def _moved(
-    name: str,
-    before: float | None,
-    after: float | None,
-    first: dict[str, np.ndarray],
-    second: dict[str, np.ndarray],
-) -> Moved:
-    """Return a change with its interval: that of the draws, moved to where the change itself lies."""
-    import numpy as np
-
-    found = Moved(name, before, after)
-    if found.change is None or not first or not second:
-        return found
-    nothing = np.zeros(_DRAWS)
-    spread = second.get(name, nothing) - first.get(name, nothing)
-    spread = spread[np.isfinite(spread)]
-    if not len(spread):
-        return found
-    edge = (1 - LEVEL) / 2
-    low, middle, high = np.quantile(spread, (edge, 0.5, 1 - edge))
-    return replace(found, low=found.change + float(low - middle), high=found.change + float(high - middle))
 
 
 def _against(before: Saturation, after: Saturation) -> tuple[str, ...]:
@@ -212,47 +153,3 @@ def _seen(result: Saturation) -> np.ndarray:
 
     graphics = result.windows.features.get("graphics")
     return np.ones(result.windows.classes.shape, bool) if graphics is None else np.isfinite(graphics)
-
-
-def _draws(result: Saturation, seed: int) -> dict[str, np.ndarray]:
-    """Return float64 [draw] of score, time, breadth, depth and the shares of classes; empty where windows are too few."""
-    import numpy as np
-
-    windows = result.windows
-    sums = _window_sums(result)
-    if sums is None:
-        return {}
-    count = sums.shape[1]
-    least = math.ceil(_BLOCK_S / windows.length_s) if windows.length_s > 0 else 1
-    block = max(1, min(count // 4, max(least, math.ceil(count ** (1 / 3)))))
-    starts = np.random.default_rng(seed).integers(0, count, (_DRAWS, -(-count // block)))
-    running = np.cumsum(np.concatenate([np.zeros((len(sums), 1)), sums, sums[:, : block - 1]], axis=1), axis=1)
-    blocks = running[:, block:] - running[:, :-block]
-    drawn = np.stack([row[starts].sum(axis=1) for row in blocks])
-    number, graphics, sm, sol, known, *classes = drawn
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = {"score": 100 * sol / number, "time": graphics / number, "breadth": sm / graphics, "depth": sol / sm}
-        for name, hits in zip(_NUMBERS, classes, strict=True):
-            found[name] = np.where(known > 0, hits / known, 0.0)
-    return found
-
-
-def _window_sums(result: Saturation) -> np.ndarray | None:
-    """Return float64 [what, window], summed over devices: number, graphics, sm, sol, measured, one row per class."""
-    import numpy as np
-
-    windows, features = result.windows, result.windows.features
-    graphics = features.get("graphics")
-    if graphics is None or len(windows.starts) < _LEAST_WINDOWS:
-        return None
-    sm = features.get("sm", graphics)  # what is assumed to be 1
-    sol = features.get("SOL", sm)
-    there = np.isfinite(graphics) & np.isfinite(sm) & np.isfinite(sol)
-    rows = [
-        there.sum(axis=1),
-        *(np.where(there, values, 0).sum(axis=1, dtype=np.float64) for values in (graphics, sm, sol)),
-    ]
-    seen = _seen(result)
-    rows.append(seen.sum(axis=1))
-    rows += [(seen & (windows.classes == at)).sum(axis=1) for at in _NUMBERS.values()]
-    return np.stack(rows).astype(np.float64)

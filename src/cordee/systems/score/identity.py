@@ -84,12 +84,12 @@ class Sums:
         return ScoreShares(100.0 * time * breadth * depth, time, breadth, depth, coverage, seconds)
 
 
-def levels(trace: ScoreTrace, caps: Sequence[Caps], cut: WindowCut | None = None) -> Levels:
+def levels(trace: ScoreTrace, caps: Sequence[Caps], cut: WindowCut) -> Levels:
     """Return G, S and SOL of a trace.
 
     Args:
         caps: of each device, in their order.
-        cut: the windows of `Levels.means`; without them there are none.
+        cut: the windows of `Levels.means`.
     """
     found = _core_levels(trace, caps) if trace.kind == "cpu" else _gpu_levels(trace, caps, cut)
     found.sm = np.where(found.graphics > 0, found.sm, np.where(np.isnan(found.graphics), np.nan, np.float32(0)))
@@ -110,7 +110,7 @@ def sums(found: Levels, weights: Sequence[float]) -> Sums:
     return Sums(np.stack(rows), weight)
 
 
-def _gpu_levels(trace: ScoreTrace, caps: Sequence[Caps], cut: WindowCut | None) -> Levels:
+def _gpu_levels(trace: ScoreTrace, caps: Sequence[Caps], cut: WindowCut) -> Levels:
     graphics = _first_of(trace.load(GRAPHICS), trace.load(COARSE), (len(trace.times), len(trace.devices)))
     seen = ~_never(graphics)  # a device without any sample says nothing of what the source can measure
     pipes = _Pipes(trace, caps, cut, seen)
@@ -148,7 +148,7 @@ class _Pipes:
         lacking: those that some device that was `seen` never measured; fp16 is not missed, few sources know it.
     """
 
-    def __init__(self, trace: ScoreTrace, caps: Sequence[Caps], cut: WindowCut | None, seen: np.ndarray) -> None:
+    def __init__(self, trace: ScoreTrace, caps: Sequence[Caps], cut: WindowCut, seen: np.ndarray) -> None:
         self._trace, self._caps, self._cut, self._seen = trace, caps, cut, seen
         self.means: dict[str, np.ndarray] = {}
         self.lacking: list[str] = []
@@ -172,7 +172,7 @@ class _Pipes:
         return _scaled(values, [cap.dram for cap in self._caps])
 
     def _note(self, name: str, values: np.ndarray | None, called: str) -> None:
-        if values is not None and self._cut is not None:
+        if values is not None:
             self.means[name] = self._cut.mean(values)
         if called and (_never(values) & self._seen).any():
             self.lacking.append(called)

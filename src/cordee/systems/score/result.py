@@ -100,7 +100,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Caps:
-    """What counts as full: the shares that a calibrated microbenchmark reaches, by model, and where that was measured.
+    """What counts as full: the shares that a microbenchmark reaches, by model, and where that was measured.
 
     Attributes:
         peak_flops: bf16 FLOP/s of the tensor cores; MFU is over this.

@@ -1,1 +1,1 @@
-"""What a workload reached before, with its noise, and whether a run got worse than that."""
+"""What a workload reached before, with its spread, and whether a run got worse than that."""

@@ -1,4 +1,4 @@
-"""Baselines: what a workload reached in one or several runs, with how far it varies; `cordee.baseline/1`.
+"""Baselines: what a workload reached in one or several runs, with their spread; `cordee.baseline/1`.
 
 A document holds quantities and hardware, never samples, command lines, paths or names of people.
 """
@@ -6,19 +6,20 @@ A document holds quantities and hardware, never samples, command lines, paths or
 from __future__ import annotations
 
 import json
-import math
 import re
+import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from cordee.core.errors import DocumentError, UsageError
 from cordee.core.findings import Finding
 from cordee.machine.foreign_files import read_json
-from cordee.systems.score.baselines.observe import Observation, Quantity
+from cordee.systems.score.baselines.observe import Observation
 
 SCHEMA = "cordee.baseline/1"
+FEWEST_RUNS = 5  # fewer do not show how far runs of one job differ
 WORKLOAD = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 _PERSONAL = (
     (re.compile(r"(?:^|[\s\"'=:(])(?:/[\w.@+-]+){2,}"), "a path"),
@@ -48,7 +49,7 @@ class Baseline:
     command: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return it as its file has it, with mean and spread of every quantity for people."""
+        """Return it as its file has it, with median and spread of every quantity for people."""
         return {
             "schema": SCHEMA,
             "workload": self.workload,
@@ -63,20 +64,13 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Spread:
-    """A quantity over the runs of a baseline.
-
-    Attributes:
-        between: standard deviation between the runs, None with one.
-        within: how far one run's value may be off by chance (standard error, mean over runs), None where not known.
-        freedom: degrees of freedom of `within`.
-    """
+    """A quantity over the runs of a baseline: the median, the least and the greatest value."""
 
     unit: str
     runs: int
-    mean: float
-    between: float | None
-    within: float | None
-    freedom: float | None = field(default=None)
+    median: float
+    low: float
+    high: float
 
 
 def quantity_names(runs: Sequence[Observation]) -> list[str]:
@@ -85,17 +79,10 @@ def quantity_names(runs: Sequence[Observation]) -> list[str]:
 
 
 def spread(baseline: Baseline, name: str) -> Spread:
-    """Return mean and spread of a quantity over the runs."""
-    found: list[Quantity] = [run.quantities[name] for run in baseline.runs]
-    values = [quantity.value for quantity in found]
-    mean = sum(values) / len(values)
-    between = None
-    if len(values) > 1:
-        between = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    known = [(quantity.noise, quantity.freedom) for quantity in found if quantity.noise is not None]
-    within = math.sqrt(sum(noise**2 for noise, _ in known) / len(known)) if known else None
-    freedom = sum(freedom or 1.0 for _, freedom in known) if known else None
-    return Spread(found[0].unit, len(values), mean, between, within, freedom)
+    """Return median and spread of a quantity over the runs."""
+    values = [run.quantities[name].value for run in baseline.runs]
+    unit = baseline.runs[0].quantities[name].unit
+    return Spread(unit, len(values), statistics.median(values), min(values), max(values))
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:

@@ -102,7 +102,7 @@ def judge_trace(
     before = baseline.runs[0]
     if now.caps != before.caps and set(now.caps) == set(before.caps):
         now = _observed(trace, score(trace, caps=_CapsOfBaseline(before)), workload)
-        remark = "scored by what counted as full when the baseline was made; calibration or Cordée has changed since"
+        remark = "scored by what counted as full when the baseline was made; the caps have changed since"
         now = replace(now, remarks=(*now.remarks, remark))
     return judge(now, baseline, anyway=anyway)
 

@@ -1,4 +1,4 @@
-"""What a run reached, as quantities with their noise: what baselines are made of and compared with."""
+"""What a run reached, as quantities: what baselines are made of and compared with."""
 
 from __future__ import annotations
 
@@ -9,29 +9,19 @@ from typing import Any
 import numpy as np
 
 import cordee
-from cordee.systems.score.baselines.noise import ratio_noise
-from cordee.systems.score.identity import levels
 from cordee.systems.score.result import CLASSES, Caps, Saturation
 from cordee.systems.score.trace.model import ScoreTrace
 
-_MOST_WINDOWS = 400
 _LARGEST = 1e30
 _SPEEDS = ("tokens", "samples", "images", "sequences", "steps", "flops")
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number of one run.
-
-    Attributes:
-        noise: how far it may be off by chance (standard error), None where the run is too short to say.
-        freedom: degrees of freedom of the noise.
-    """
+    """A number of one run."""
 
     value: float
     unit: str
-    noise: float | None = None
-    freedom: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,9 +85,7 @@ class Observation:
             raise ValueError("a run has no score")
         positive = {"seconds": self.seconds, "cadence_s": self.cadence_s, "devices": self.devices}
         for name, quantity in self.quantities.items():
-            positive |= {f"{name}.freedom": quantity.freedom} if quantity.freedom is not None else {}
-            noise = 0.0 if quantity.noise is None else quantity.noise
-            if not (abs(quantity.value) < _LARGEST and 0 <= noise < _LARGEST):
+            if not abs(quantity.value) < _LARGEST:
                 raise ValueError(f"{name} is no number that can be")
         for name, value in positive.items():
             if not 0 < value < _LARGEST:
@@ -108,7 +96,7 @@ class Observation:
 
 
 def observe(trace: ScoreTrace, saturation: Saturation, workload: str = "") -> Observation:
-    """Return what a run reached, with the noise of one run from its own windows.
+    """Return what a run reached.
 
     Args:
         saturation: the scoring of this trace.
@@ -129,7 +117,7 @@ def observe(trace: ScoreTrace, saturation: Saturation, workload: str = "") -> Ob
         seconds=saturation.seconds,
         cadence_s=saturation.cadence_s,
         version=cordee.__version__,
-        quantities=_quantities(trace, saturation, by_model),
+        quantities=_quantities(trace, saturation),
         workload=workload,
         assumed=tuple(saturation.assumed),
         caps={model: _cap(cap) for model, cap in by_model.items()},
@@ -163,106 +151,46 @@ def _cap(cap: Caps) -> dict[str, float]:
     return {**{pipe: round(value, 4) for pipe, value in cap.pipe.items()}, "dram": round(cap.dram, 4)}
 
 
-def _quantities(trace: ScoreTrace, saturation: Saturation, caps: dict[str, Caps]) -> dict[str, Quantity]:
-    windows = _Windows(trace.times, trace.cadence_s)
-    shares, found = saturation.shares, {}
-    samples, graphics, sm, sol = _identity(trace, caps, windows)
-    for name, value, unit, above, below, scale in (
-        ("score", shares.score, "points", sol, samples, 100.0),
-        ("time", shares.time, "ratio", graphics, samples, 1.0),
-        ("breadth", shares.breadth, "ratio", sm, graphics, 1.0),
-        ("depth", shares.depth, "ratio", sol, sm, 1.0),
-    ):
-        if value is not None:
-            found[name] = _with_noise(value, unit, above, below, scale)
-    found |= _classes(saturation)
-    found |= _work(trace, saturation, windows)
-    return found
-
-
-def _identity(
-    trace: ScoreTrace, caps: dict[str, Caps], windows: _Windows
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return samples, G, S and SOL of all devices together, summed over each window."""
-    found = levels(trace, [caps[device.model] for device in trace.devices])
-    weights = np.array([device.share for device in trace.devices])
-    there = np.isfinite(found.graphics) & np.isfinite(found.sm) & np.isfinite(found.sol)
-    tables = (np.where(there, values, np.float32(0)) for values in (there, found.graphics, found.sm, found.sol))
-    samples, graphics, sm, sol = (windows.sums(table @ weights) for table in tables)
-    return samples, graphics, sm, sol
+def _quantities(trace: ScoreTrace, saturation: Saturation) -> dict[str, Quantity]:
+    shares = saturation.shares
+    values = {"score": shares.score, "time": shares.time, "breadth": shares.breadth, "depth": shares.depth}
+    found = {
+        name: Quantity(float(value), "points" if name == "score" else "ratio")
+        for name, value in values.items()
+        if value is not None
+    }
+    return found | _classes(saturation) | _work(trace, saturation)
 
 
 def _classes(saturation: Saturation) -> dict[str, Quantity]:
     """Return the share of every class that occurs."""
-    codes, found = saturation.windows.classes, {}
-    known = (codes >= 0).sum(axis=1).astype(np.float64)
-    for code, name in enumerate(CLASSES):
-        of_class = (codes == code).sum(axis=1).astype(np.float64)
-        if of_class.any():
-            found[f"class {name}"] = _with_noise(of_class.sum() / known.sum(), "ratio", of_class, known)
-    return found
+    codes = saturation.windows.classes
+    known = int((codes >= 0).sum())
+    counts = {name: int((codes == code).sum()) for code, name in enumerate(CLASSES)}
+    return {f"class {name}": Quantity(count / known, "ratio") for name, count in counts.items() if count}
 
 
-def _work(trace: ScoreTrace, saturation: Saturation, windows: _Windows) -> dict[str, Quantity]:
+def _work(trace: ScoreTrace, saturation: Saturation) -> dict[str, Quantity]:
     """Return power, the speeds that the application logged, and the energy for a unit of its work."""
     found = {}
     watts = trace.load("gpu_power_watts") if trace.kind == "gpu" else None
-    known = None if watts is None else np.isfinite(watts)
-    joules = None
-    if watts is not None and known is not None and known.any():
-        total = windows.sums(np.where(known, watts, 0).sum(axis=1, dtype=np.float64))
-        count = windows.sums(known.sum(axis=1).astype(np.float64))
-        found["power"] = _with_noise(float(total.sum() / count.sum()), "watts", total, count)
-        joules = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0) * len(trace.devices)
-        joules *= windows.lengths_s
+    known = watts[np.isfinite(watts)] if watts is not None else np.empty(0)
+    if len(known):
+        found["power"] = Quantity(float(known.mean(dtype=np.float64)), "watts")
+    energy = saturation.energy_joules if len(known) else None
+    end = trace.times[-1] + trace.cadence_s
     for name in _SPEEDS:
-        rate, done = saturation.rates.get(f"{name}_per_s"), None
-        if rate is not None and name in trace.logged:
-            logged = trace.logged[name]
-            done = windows.events(logged.times, logged.values)
-            found[f"{name}_per_s"] = _with_noise(rate, f"{name}/s", done, windows.lengths_s)
-        elif rate is not None and f"{name}_per_s" in trace.logged:
-            logged = trace.logged[f"{name}_per_s"]
-            calls = windows.events(logged.times, np.ones(len(logged.values)))
-            total = windows.events(logged.times, logged.values)
-            found[f"{name}_per_s"] = _with_noise(rate, f"{name}/s", total, calls)
-        energy = saturation.energy_joules
-        if done is not None and done.sum() > 0 and energy is not None and joules is not None:
-            found[_energy_name(name)] = _with_noise(energy / float(done.sum()), "joules", joules, done)
+        rate, logged = saturation.rates.get(f"{name}_per_s"), trace.logged.get(name)
+        if rate is None or (logged is None and f"{name}_per_s" not in trace.logged):
+            continue
+        found[f"{name}_per_s"] = Quantity(float(rate), f"{name}/s")
+        if logged is not None and energy is not None:
+            inside = (logged.times >= trace.times[0]) & (logged.times <= end) & np.isfinite(logged.values)
+            done = float(logged.values[inside].sum())
+            if done > 0:
+                found[_energy_name(name)] = Quantity(energy / done, "joules")
     return found
 
 
 def _energy_name(work: str) -> str:
     return f"energy_per_{work if work == 'flops' else work.removesuffix('s')}"
-
-
-def _with_noise(value: float, unit: str, above: np.ndarray, below: np.ndarray, scale: float = 1.0) -> Quantity:
-    """Return a quantity, with the noise of the ratio that it is, relative to the value that the windows give."""
-    noise = ratio_noise(above, below)
-    total = float(np.nansum(below))
-    if noise is None or total == 0:
-        return Quantity(float(value), unit)
-    here = scale * float(np.nansum(above)) / total
-    relative = float(value) / here if here else 1.0
-    return Quantity(float(value), unit, scale * noise.error * abs(relative), noise.freedom)
-
-
-class _Windows:
-    """The time of a trace in at most 400 windows of whole samples."""
-
-    def __init__(self, times: np.ndarray, cadence_s: float) -> None:
-        self._size = max(1, -(-len(times) // _MOST_WINDOWS))
-        self._begins = np.arange(0, len(times), self._size)
-        self._edges = np.append(times[self._begins], times[-1] + cadence_s)
-        self.lengths_s = np.diff(self._begins, append=len(times)) * cadence_s
-
-    def sums(self, values: np.ndarray) -> np.ndarray:
-        """Return the sums of values [sample] over each window."""
-        sums: np.ndarray = np.add.reduceat(values.astype(np.float64), self._begins)
-        return sums
-
-    def events(self, times: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return the sums of what happened at `times` in each window; what happened outside is left out."""
-        known = np.isfinite(values)
-        sums, _ = np.histogram(times[known], bins=self._edges, weights=values[known])
-        return np.asarray(sums, dtype=np.float64)

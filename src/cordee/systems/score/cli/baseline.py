@@ -22,16 +22,16 @@ def command(
 ) -> None:
     """Keep what a workload reached, from one or several runs, so that later runs can be judged against it.
 
-    With three runs or more the spread between them tells what is noise; with one it is estimated from the run itself.
+    A verdict needs five runs or more: their spread shows how far runs of one job differ.
     The file holds numbers and hardware: no samples, paths, hosts or users.
 
     \b
     Example:
-      cordee score baseline monday tuesday wednesday -o llama.json --workload llama-8b-pretrain
-      cordee score thursday --against llama.json
+      cordee score baseline run-1 run-2 run-3 run-4 run-5 -o llama.json --workload llama-8b-pretrain
+      cordee score run-6 --against llama.json
     """
     from cordee.core.words import counted
-    from cordee.systems.score.baselines.baseline import write_baseline
+    from cordee.systems.score.baselines.baseline import FEWEST_RUNS, write_baseline
     from cordee.systems.score.baselines.comparison import make_baseline
 
     made = make_baseline(folders, workload, note, keep_command=keep_command)
@@ -40,8 +40,9 @@ def command(
         print_json({**made.document(), "file": str(output)})
         return
     score = made.document()["quantities"]["score"]
-    spread = "" if score["between"] is None else f", spread between runs {score['between']:.2f}"
-    within = "noise within a run not known" if score["within"] is None else f"noise within a run {score['within']:.2f}"
-    click.echo(f"{output}: {workload}, {counted(len(made.runs), 'run')}, score {score['mean']:.1f} ({within}{spread})")
-    if len(made.runs) < 3:
-        click.echo("note: three runs or more make a sharper baseline", err=True)
+    click.echo(
+        f"{output}: {workload}, {counted(len(made.runs), 'run')}, score {score['median']:.1f} "
+        f"(from {score['low']:.1f} to {score['high']:.1f})"
+    )
+    if len(made.runs) < FEWEST_RUNS:
+        click.echo(f"note: a verdict against a baseline needs {FEWEST_RUNS} runs or more", err=True)

@@ -12,9 +12,9 @@ from cordee.systems.score.roofs import read_caps
 from cordee.systems.score.trace.model import ScoreTrace
 
 _VERDICTS = {
-    "worse": "worse than the baseline, beyond its noise",
-    "same": "not worse than the baseline: the difference is noise",
-    "better": "better than the baseline, beyond its noise",
+    "worse": "worse than the baseline, beyond the spread of its runs",
+    "same": "not worse than the baseline: no difference beyond the spread of its runs",
+    "better": "better than the baseline, beyond the spread of its runs",
     "unknown": "cannot be judged",
 }
 
@@ -69,5 +69,5 @@ def _details(judgement: BaselineJudgement) -> list[str]:
     if judgement.incomparable and not judgement.forced:
         lines.append("  next: choose the baseline of this workload and hardware, or compare all the same with --anyway")
     elif judgement.verdict == "unknown":
-        lines.append("  next: record for longer (at least 30 samples), or make the baseline of three runs or more")
+        lines.append("  next: make the baseline of five runs or more")
     return lines

@@ -47,7 +47,7 @@ def command(action: str, folder: Path, as_json: bool) -> None:
             run, score = baseline.runs[0], spread(baseline, "score")
             click.echo(
                 f"{path.relative_to(folder)}: {baseline.workload}, {run.devices} x {run.models_text()}, "
-                f"{counted(len(baseline.runs), 'run')}, score {score.mean:.1f}"
+                f"{counted(len(baseline.runs), 'run')}, score {score.median:.1f}"
                 + (f" ({baseline.note})" if baseline.note else "")
             )
         if not found and not findings:

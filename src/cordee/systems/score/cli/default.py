@@ -52,7 +52,7 @@ class ScoreGroup(DefaultGroup):
 @click.option("--caps", metavar="FILE", help="TOML of what counts as full by GPU model, over what is known.")
 @click.option("--rules", multiple=True, metavar="FILE", help="TOML of rules that are tried before all others.")
 @click.option("--pages/--no-pages", default=True, help="Write HTML, JSON and text below DIR/report (default).")
-@click.option("--against", metavar="BASELINE", help="Exit 1 when it got worse than this file, recording or run.")
+@click.option("--against", metavar="BASELINE", help="Exit 1 when it got worse than this baseline of five runs or more.")
 @click.option("--workload", default="", metavar="NAME", help="With --against: what was run, to be the baseline's.")
 @click.option("--anyway", is_flag=True, help="With --against: compare also what is not comparable.")
 @json_option

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cordee.core.units import format_duration
-from cordee.systems.score.compare import LEVEL, PARTS, JobComparison, JobPair, Moved
+from cordee.systems.score.compare import PARTS, JobComparison, JobPair, Moved
 from cordee.systems.score.report.words import NOT_MEASURED, energy, percent, points
 from cordee.systems.score.result import Saturation
 
 _MOST_CLASSES = 4
+_ONE_RUN = "One run of each cannot tell this from chance; `cordee score baseline` keeps five or more."
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ def statement(pair: JobPair) -> Statement:
     lines.append(_score_line(pair))
     lines += [line for moved in pair.classes[:_MOST_CLASSES] if (line := _class_line(moved))]
     lines += [_other_line(moved) for moved in pair.others]
+    if pair.score.change is not None:
+        lines.append(_ONE_RUN)
     return Statement(f"{pair.before} → {pair.after}", lines)
 
 
@@ -63,13 +66,7 @@ def _score_line(pair: JobPair) -> str:
     score = pair.score
     if score.change is None or score.before is None or score.after is None:
         return "The score cannot be compared: one of the jobs has none."
-    words = f"Score {score.before:.1f} → {score.after:.1f} ({score.change:+.1f}"
-    if score.low is None or score.high is None:
-        words += ", too few windows to tell it from noise)"
-    else:
-        words += f", {LEVEL:.0%} {score.low:+.1f} to {score.high:+.1f})"
-        if not score.clear:
-            return f"{words}: not more than noise."
+    words = f"Score {score.before:.1f} → {score.after:.1f} ({score.change:+.1f})"
     parts = [f"{name} {value:+.1f}" for name, value in sorted(pair.parts.items(), key=lambda item: -abs(item[1]))]
     return f"{words}: {', '.join(parts)} points." if parts else f"{words}."
 
@@ -77,11 +74,7 @@ def _score_line(pair: JobPair) -> str:
 def _class_line(moved: Moved) -> str:
     if moved.before is None or moved.after is None:
         return ""
-    words = f"{moved.name}: {moved.before:.0%} → {moved.after:.0%} of the time"
-    if moved.low is None or moved.high is None:
-        return f"{words}."
-    interval = f" ({LEVEL:.0%} {100 * moved.low:+.0f} to {100 * moved.high:+.0f} points)"
-    return words + interval + ("." if moved.clear else ": not more than noise.")
+    return f"{moved.name}: {moved.before:.0%} → {moved.after:.0%} of the time."
 
 
 def _other_line(moved: Moved) -> str:
