@@ -268,10 +268,6 @@ class ScanTable(Document):
     """Names that pickles may look up, as `module.name` or `module.*`, besides those that are known to be harmless."""
     copy_anyway: Lines = ()
     """Files of the job's folder, such as `tests/*.py`, that the run's snapshot carries although a key or poison was found in them."""
-    keys: Lines = ()
-    """Files with public keys or certificates (PEM), or a trusted root of sigstore (JSON): who has signed a model (`model.sig`) is checked by them."""
-    signers: Lines = ()
-    """Who may sign by a login where a trusted root is among `keys`, each as `"WHO ISSUER"`."""
 
 
 class ObserveTable(Document):

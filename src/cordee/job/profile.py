@@ -238,10 +238,6 @@ class ScanSite(Document):
     """A snapshot of OSV's advisories: a zip such as PyPI's `all.zip`, or a folder of such."""
     gpu_driver: str | None = None
     """The version of the GPUs' driver on the nodes: a build for a newer CUDA is told before a job is submitted."""
-    keys: Lines = ()
-    """Files with public keys or certificates (PEM), or a trusted root of sigstore (JSON): who has signed a model (`model.sig`) is checked by them."""
-    signers: Lines = ()
-    """Who may sign by a login where a trusted root is among `keys`, each as `"WHO ISSUER"`."""
 
 
 class RulesSite(Document):

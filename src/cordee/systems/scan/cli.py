@@ -17,20 +17,6 @@ from cordee.job.terminal.options import cluster_name, json_option
     metavar="MODULE.NAME",
     help="A name in pickles that you know to be harmless; MODULE.* for all of it.",
 )
-@click.option(
-    "--key",
-    "keys",
-    multiple=True,
-    metavar="FILE",
-    help="A public key, certificates (PEM) or a trusted root of sigstore (JSON) for signed models (`model.sig`).",
-)
-@click.option(
-    "--signer",
-    "signers",
-    multiple=True,
-    metavar="'WHO ISSUER'",
-    help="Who may have signed by a login, and who has looked at that, for a trusted root.",
-)
 @click.option("--no-secrets", is_flag=True, help="Do not look for keys in texts.")
 @click.option(
     "--convert",
@@ -58,8 +44,6 @@ from cordee.job.terminal.options import cluster_name, json_option
 def command(
     paths: tuple[str, ...],
     allow: tuple[str, ...],
-    keys: tuple[str, ...],
-    signers: tuple[str, ...],
     no_secrets: bool,
     convert: str | None,
     only_packages: bool,
@@ -85,7 +69,7 @@ def command(
       cordee scan --explain model-pickle-call
     """
     from cordee.core.draw.clean import clean
-    from cordee.systems.scan.files import ScanResult, scan_tree, tree_of, with_history, with_signatures
+    from cordee.systems.scan.files import ScanResult, scan_tree, tree_of, with_history
     from cordee.systems.scan.packages.sbom import write_bill
     from cordee.systems.scan.packages.scan import scan_packages
     from cordee.systems.scan.words import explained, lines
@@ -104,7 +88,7 @@ def command(
     tree = tree_of(paths)
     packages = scan_packages(tree, cluster_name(cluster), advisories, allow)
     scan = ScanResult(0, [], tree, True) if only_packages else scan_tree(tree, allow, secrets=not no_secrets)
-    scan = with_signatures(scan.with_packages(packages), keys, signers)
+    scan = scan.with_packages(packages)
     if sbom is not None:
         write_bill(sbom, packages.packages, paths[0])
     if history:

@@ -25,7 +25,6 @@ from cordee.systems.scan.node.verdict import FileVerdict, Sight, worst
 from cordee.systems.scan.packages.job import job_findings
 from cordee.systems.scan.policy import ScanPolicy, demanded, policy_of
 from cordee.systems.scan.rules import RULES
-from cordee.systems.scan.signatures import FILE, signature_verdict, trusted_keys
 
 _MOST_S = 60.0
 _MOST_FINDINGS = 10
@@ -61,8 +60,7 @@ class ScanExamination(Examination):
         own = {str(self.loaded.folder / name) for name in self._code if name.endswith(PROGRAMS)}
         files = list(itertools.islice((path for path in dict.fromkeys(named) if path not in own), MOST_FILES + 1))
         told = {finding.file for finding in findings}
-        verdicts = [*self._verdicts(files[:MOST_FILES]), *self._signed(files[:MOST_FILES])]
-        bad = [verdict for verdict in verdicts if verdict.path not in told]
+        bad = [verdict for verdict in self._verdicts(files[:MOST_FILES]) if verdict.path not in told]
         bad = [one for one in map(_as_loaded, bad) if not one.trusted]
         bad.sort(key=lambda verdict: (verdict.verdict != "block", verdict.path))
         findings += itertools.islice((_finding(one, self._policy) for one in bad), _MOST_FINDINGS)
@@ -133,25 +131,6 @@ class ScanExamination(Examination):
         seen, allowed = SeenVerdicts(), self._policy.allowed
         with Scanner(allowed, min(4, len(os.sched_getaffinity(0)), 1 + len(files) // 16), secrets=True) as scanner:
             verdicts = list(seen.verdicts(scanner, files, allowed, time.monotonic() + _MOST_S))
-        seen.close()
-        return verdicts
-
-    def _signed(self, files: list[str]) -> list[FileVerdict]:
-        """Return what is to be said of signed models: by the job's keys, and the site's."""
-        signed = [path for path in files if os.path.basename(path) == FILE]
-        if not signed:
-            return []
-        from cordee.systems.scan.seen import SeenVerdicts
-
-        own = [str(self.loaded.folder / os.path.expanduser(key)) for key in self.loaded.job.scan.keys]
-        keys = [*own, *self.loaded.cluster.scan.keys]
-        signers = (*self.loaded.job.scan.signers, *self.loaded.cluster.scan.signers)
-        seen, trusted = SeenVerdicts(), trusted_keys(keys, signers)
-        told = " ".join([*(text_of(Path(key)) for key in keys), *signers])
-        verdicts = [
-            seen.of_folder(path, told, lambda path=path: signature_verdict(Path(path), trusted)[0])  # type: ignore[misc]
-            for path in signed
-        ]
         seen.close()
         return verdicts
 

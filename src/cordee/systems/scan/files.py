@@ -14,7 +14,6 @@ from cordee.systems.scan.images.scan import image_form
 from cordee.systems.scan.node.scanner import Scanner
 from cordee.systems.scan.node.verdict import FileVerdict, worst
 from cordee.systems.scan.rules import RULES
-from cordee.systems.scan.signatures import FILE, signature_verdict, trusted_keys
 
 if TYPE_CHECKING:
     from cordee.systems.scan.packages.judge import PackageScan
@@ -165,23 +164,6 @@ def with_history(scan: ScanResult, paths: Iterable[str]) -> ScanResult:
         notes += [history.rest] if history.rest else []
         notes.append(f"{root}: {counted(history.commits, 'commit')} looked at")
     return scan._replace(bad=_sorted(bad), notes=tuple(notes))
-
-
-def with_signatures(scan: ScanResult, keys: Iterable[str], signers: Iterable[str] = ()) -> ScanResult:
-    """Return a scan with what is to be said of the signed models in it.
-
-    Args:
-        scan: of a tree.
-        keys, signers: see `trusted_keys`.
-
-    Raises:
-        UsageError: one of them is none.
-    """
-    trusted = trusted_keys(keys, signers)
-    checked = [signature_verdict(Path(path), trusted) for path in scan.tree.files if os.path.basename(path) == FILE]
-    bad = [verdict for verdict, _ in checked if verdict.verdict != "clean"]
-    notes = [said for _, said in checked if said]
-    return scan._replace(bad=_sorted([*scan.bad, *bad]), notes=(*scan.notes, *notes))
 
 
 def _sorted(bad: list[FileVerdict]) -> list[FileVerdict]:

@@ -143,36 +143,6 @@ _FAMILIES: dict[str, RuleWords] = {
         "Parsers that follow it read files of whoever loads it, or tell an address that it was loaded.",
         "load it by a parser that follows no entities (defusedxml), or do not load it",
     ),
-    "signature-file-changed": RuleWords(
-        "A file of a signed model is not the one that was signed.",
-        "A signature speaks for exact bytes: what was changed later is nobody's word.",
-        "fetch the model again, and ask whoever signed it if it stays so",
-    ),
-    "signature-file-missing": RuleWords(
-        "A file of a signed model is missing.",
-        "A loader may take another file in its place, or weaker defaults.",
-        "fetch the model again as a whole",
-    ),
-    "signature-file-extra": RuleWords(
-        "A file lies in the folder of a signed model and was not signed.",
-        "Loaders take what they find: code beside a model, or a pickle where safetensors were signed.",
-        "move it out of the folder, or have the model signed again",
-    ),
-    "signature-not-trusted": RuleWords(
-        "Nobody whom you trust has signed the model.",
-        "Everybody can sign: a signature says something only by a key that you have from its owner, or by a login that you expect.",
-        "get the signer's public key by a way that you trust, and name it: `--key FILE`, or `[scan] keys`; who signs by a login: `--signer`, or `[scan] signers`",
-    ),
-    "signature-unchecked": RuleWords(
-        "A model is signed, and nobody has checked by whom.",
-        "Without a key only the files are compared with the statement, which whoever changes them can change, too.",
-        "name the signer's public key or certificate: `--key FILE`, or `[scan] keys`",
-    ),
-    "signature-broken": RuleWords(
-        "A signature of a model cannot be read.",
-        "What cannot be checked says nothing.",
-        "fetch it again, or check it by the tool that made it",
-    ),
     "secret-assigned": RuleWords(
         "A value is called a key, a token or a password, and looks like one.",
         "Whoever can read the file can use it.",

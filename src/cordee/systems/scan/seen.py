@@ -6,12 +6,11 @@ A file is known by device, inode, size and both times: who changes it changes th
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cordee import __version__
@@ -73,23 +72,6 @@ class SeenVerdicts:
             )
             yield FileVerdict(path, "unknown", (), (sight,))
 
-    def of_folder(self, path: str, told: str, look: Callable[[], FileVerdict]) -> FileVerdict:
-        """Return the verdict on a file that speaks of all files of its folder; it is looked at again when any of them has changed.
-
-        Args:
-            path: of the file.
-            told: what else the verdict depends on.
-            look: returns it.
-        """
-        keys = [file_key(os.path.join(*at), told) for at in _files_below(os.path.dirname(path))]
-        key = None if None in keys else hashlib.sha256("\n".join(map(str, keys)).encode()).hexdigest()
-        known = self._known(key) if key is not None else None
-        if known is None:
-            known = look()
-            if key is not None:
-                self._remember(key, known)
-        return known._replace(path=path)
-
     def close(self) -> None:
         """Close it."""
         if self._data is not None:
@@ -111,10 +93,6 @@ class SeenVerdicts:
             with contextlib.suppress(sqlite3.Error):
                 row = (key, json.dumps(verdict.document()), time.time())
                 self._data.execute("insert or replace into seen values (?, ?, ?)", row)
-
-
-def _files_below(folder: str) -> list[tuple[str, str]]:
-    return [(below, name) for below, _, names in os.walk(folder or ".") for name in sorted(names)]
 
 
 def file_key(path: str, told: str) -> str | None:
