@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from cordee.systems.scan.images.system_packages import alpine_packages, debian_packages, ecosystem_of, rpm_packages
+from cordee.systems.scan.images.system_packages import alpine_packages, debian_packages, rpm_packages, vendor_of
 from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
 from cordee.systems.scan.node.formats.texts import secret_sights
 from cordee.systems.scan.node.inspection import Inspection
@@ -194,7 +194,7 @@ class ImageFinder:
         system = {}
         for path in ("usr/lib/os-release", "etc/os-release"):
             system.update(_os_release(self._databases.get(path, b"")))
-        ecosystem = ecosystem_of(system)
+        vendor = vendor_of(system)
         packages: list[FoundPackage] = []
         torch = ""
         for path, content in sorted(self._databases.items()):
@@ -212,18 +212,18 @@ class ImageFinder:
             elif path.rpartition("/")[0].endswith("conda-meta"):
                 packages += filter(None, [conda_package(content, self._given)])
             elif name not in ("os-release", "RECORD", "copyright"):
-                packages += self._of_system(path, content, ecosystem)
+                packages += self._of_system(path, content, vendor)
         self._told_rights()
         return ImageFacts(tuple(dict.fromkeys(packages)), tuple(self._sights), torch)
 
-    def _of_system(self, path: str, content: bytes, ecosystem: str) -> list[FoundPackage]:
+    def _of_system(self, path: str, content: bytes, vendor: str) -> list[FoundPackage]:
         try:
             if "/dpkg/" in path:
-                found = debian_packages(content, self._given, ecosystem)
+                found = debian_packages(content, self._given, vendor)
                 return [each._replace(licence=self._licences(each.name)) for each in found]
             if "/apk/" in path:
-                return list(alpine_packages(content, self._given, ecosystem))
-            return list(rpm_packages(content, self._given, ecosystem))
+                return list(alpine_packages(content, self._given, vendor))
+            return list(rpm_packages(content, self._given, vendor))
         except ValueError as error:
             self.saw("image-unreadable", "unknown", f"its packages cannot be read: {error}", f"/{path}")
             return []

@@ -13,37 +13,21 @@ _MOST_PACKAGES, _MOST_ENTRIES = 200_000, 65_536
 _SQLITE = b"SQLite format 3\0"
 _RPM_ENTRY = struct.Struct(">4I")
 _NAME, _VERSION, _RELEASE, _EPOCH, _LICENCE, _ARCHITECTURE, _SOURCE = 1000, 1001, 1002, 1003, 1014, 1022, 1044
-_OS_NAMES = {"rocky": "Rocky Linux", "almalinux": "AlmaLinux", "wolfi": "Wolfi", "chainguard": "Chainguard"}
+# By ID of os-release, where package URLs have another name.
+_VENDORS = {"rhel": "redhat", "opensuse-leap": "opensuse"}
 
 
-def ecosystem_of(system: dict[str, str]) -> str:
-    """Return whose advisories are about a system, as OSV names it; empty: nobody's that is known.
+def vendor_of(system: dict[str, str]) -> str:
+    """Return whose packages those of a system are, as package URLs name it; empty: it does not say.
 
     Args:
         system: what its os-release says.
     """
-    name, version = system.get("ID", "").lower(), system.get("VERSION_ID", "")
-    major, _, minor = version.partition(".")
-    match name:
-        case "debian":
-            return f"Debian:{major}" if major else "Debian"
-        case "ubuntu":
-            even = major.isdigit() and int(major) % 2 == 0 and minor == "04"
-            return f"Ubuntu:{version}" + (":LTS" if even else "")
-        case "alpine":
-            return f"Alpine:v{'.'.join(version.split('.')[:2])}"
-        case "rhel":
-            return f"Red Hat:enterprise_linux:{major}"
-        case "opensuse-leap":
-            return f"openSUSE:Leap {version}"
-        case "wolfi" | "chainguard":
-            return _OS_NAMES[name]
-        case "rocky" | "almalinux":
-            return f"{_OS_NAMES[name]}:{major}"
-    return ""
+    name = system.get("ID", "").lower()[:40]
+    return _VENDORS.get(name, name)
 
 
-def debian_packages(status: bytes, path: str, ecosystem: str) -> Iterator[FoundPackage]:
+def debian_packages(status: bytes, path: str, vendor: str) -> Iterator[FoundPackage]:
     """Yield the packages that dpkg has installed, by its status file."""
     for number, said in enumerate(_paragraphs(status, ": ", _DEBIAN)):
         if number > _MOST_PACKAGES:
@@ -54,9 +38,9 @@ def debian_packages(status: bytes, path: str, ecosystem: str) -> Iterator[FoundP
             or "deinstall" in said.get("Status", "")
         ):
             continue
-        source, _, version = said.get("Source", "").partition(" ")
+        source = said.get("Source", "").partition(" ")[0]
         yield FoundPackage(
-            said["Package"][:200], said.get("Version", "")[:200], "deb", path, source[:200], version.strip("()")[:200], ecosystem,
+            said["Package"][:200], said.get("Version", "")[:200], "deb", path, source[:200], vendor,
             architecture=said.get("Architecture", "")[:40], bytes=_kibibytes(said.get("Installed-Size", "")),
         )  # fmt: skip
 
@@ -68,19 +52,19 @@ def _kibibytes(text: str) -> int:
 _DEBIAN = ("Package", "Version", "Status", "Source", "Architecture", "Installed-Size")
 
 
-def alpine_packages(installed: bytes, path: str, ecosystem: str) -> Iterator[FoundPackage]:
+def alpine_packages(installed: bytes, path: str, vendor: str) -> Iterator[FoundPackage]:
     """Yield the packages that apk has installed."""
     for number, said in enumerate(_paragraphs(installed, ":", ("P", "V", "o", "L", "A"))):
         if number > _MOST_PACKAGES:
             return
         if said.get("P"):
             yield FoundPackage(
-                said["P"][:200], said.get("V", "")[:200], "apk", path, said.get("o", "")[:200], "", ecosystem,
+                said["P"][:200], said.get("V", "")[:200], "apk", path, said.get("o", "")[:200], vendor,
                 licence=said.get("L", "")[:120], architecture=said.get("A", "")[:40],
             )  # fmt: skip
 
 
-def rpm_packages(database: bytes, path: str, ecosystem: str) -> Iterator[FoundPackage]:
+def rpm_packages(database: bytes, path: str, vendor: str) -> Iterator[FoundPackage]:
     """Yield the packages that RPM has installed, by its SQLite database.
 
     Raises:
@@ -98,12 +82,12 @@ def rpm_packages(database: bytes, path: str, ecosystem: str) -> Iterator[FoundPa
             for number, (blob,) in enumerate(data.execute("select blob from Packages")):
                 if number > _MOST_PACKAGES:
                     return
-                yield _rpm_package(bytes(blob), path, ecosystem)
+                yield _rpm_package(bytes(blob), path, vendor)
     except (sqlite3.Error, TypeError) as error:
         raise ValueError(f"RPM's database is damaged: {error}") from None
 
 
-def _rpm_package(header: bytes, path: str, ecosystem: str) -> FoundPackage:
+def _rpm_package(header: bytes, path: str, vendor: str) -> FoundPackage:
     try:
         entries, size = struct.unpack_from(">II", header)
         if entries > _MOST_ENTRIES or 8 + 16 * entries + size > len(header):
@@ -122,7 +106,7 @@ def _rpm_package(header: bytes, path: str, ecosystem: str) -> FoundPackage:
     version = f"{epoch}{found.get(_VERSION, '')}-{found.get(_RELEASE, '')}"
     source = found.get(_SOURCE, "").rsplit("-", 2)[0]
     return FoundPackage(
-        found.get(_NAME, "")[:200], version[:200], "rpm", path, source, "", ecosystem,
+        found.get(_NAME, "")[:200], version[:200], "rpm", path, source, vendor,
         licence=found.get(_LICENCE, "")[:120], architecture=found.get(_ARCHITECTURE, "")[:40],
     )  # fmt: skip
 

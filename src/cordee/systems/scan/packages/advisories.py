@@ -1,4 +1,4 @@
-"""Advisories from a snapshot of OSV (https://ossf.github.io/osv-schema): a zip such as `all.zip` of one ecosystem, or a folder of such and of JSON.
+"""Advisories about packages of PyPI from a snapshot of OSV (https://ossf.github.io/osv-schema): a zip such as its `all.zip`, or a folder of such and of JSON.
 
 A snapshot of tens of thousands of records is read once and kept in the person's cache as a table by package; whoever asks
 afterwards waits for milliseconds. Nothing is fetched.
@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packaging.version import Version
+
 from cordee import __version__
 from cordee.core.errors import UsageError
 from cordee.core.words import counted
@@ -27,14 +29,14 @@ from cordee.machine.foreign_files import parse_json, read_regular, regular
 from cordee.systems.scan.node.verdict import Sight
 from cordee.systems.scan.packages.model import FoundPackage
 from cordee.systems.scan.packages.names import normal
-from cordee.systems.scan.packages.versions import version_key
 
 _RECORD_BYTES, _MOST_RECORDS, _MOST_DEPTH = 16 << 20, 2_000_000, 4
 _OLD_S, _DAY_S = 30 * 86_400.0, 86_400.0
 _TABLES = """
-create table affected (ecosystem text, name text, record text, about text);
+create table affected (name text, record text, about text);
 create table facts (key text primary key, value text);
 """
+_MOST_VERSION = 200  # letters; longer versions are made to take time
 _RANKS = ("CRITICAL", "HIGH", "MODERATE", "MEDIUM", "LOW", "")
 
 
@@ -63,10 +65,9 @@ class SnapshotState(NamedTuple):
 
     Attributes:
         path: of it.
-        records: that it holds, withdrawn ones left out.
+        records: about packages of PyPI, withdrawn ones left out.
         unreadable: records that are none, or damaged.
         newest_s: when the newest was changed, seconds since the epoch.
-        ecosystems: that it has records of.
         cut_off: why it could not be read to its end; empty: it was.
     """
 
@@ -74,7 +75,6 @@ class SnapshotState(NamedTuple):
     records: int
     unreadable: int
     newest_s: float
-    ecosystems: tuple[str, ...]
     cut_off: str = ""
 
     def age(self, now_s: float) -> str:
@@ -87,7 +87,7 @@ class SnapshotState(NamedTuple):
         if self.cut_off:
             yield Sight("advisories-broken", "unknown", f"the snapshot cannot be read to its end: {self.cut_off}")
         if not self.records:
-            yield Sight("advisories-broken", "unknown", "the snapshot holds no record of OSV")
+            yield Sight("advisories-broken", "unknown", "the snapshot holds no record of OSV about packages of PyPI")
             return
         if self.unreadable:
             said = f"{counted(self.unreadable, 'record')} of the snapshot cannot be read"
@@ -129,7 +129,6 @@ class AdvisorySnapshot:
             int(facts["records"]),
             int(facts["unreadable"]),
             float(facts["newest_s"]),
-            tuple(json.loads(facts["ecosystems"])),
             facts["cut_off"],
         )
 
@@ -141,29 +140,16 @@ class AdvisorySnapshot:
         """Return what is known against packages; records of one thing under several names are one advisory."""
         found: list[Advisory] = []
         for package in dict.fromkeys(packages):
-            if package.ecosystem and package.version:
+            if package.kind == "pypi" and package.version:
                 found += _merged(package, list(self._records(package)))
         return sorted(found, key=lambda one: (not one.malicious, _rank(one.severity), one.package.name, one.ids))
 
-    def has(self, name: str, ecosystem: str = "PyPI") -> bool:
-        """Return whether there is any record about a package."""
-        row = self._data.execute(
-            "select 1 from affected where ecosystem = ? and name = ? limit 1", (ecosystem, normal(name))
-        )
-        return row.fetchone() is not None
-
     def _records(self, package: FoundPackage) -> Iterator[dict[str, Any]]:
-        python = package.ecosystem == "PyPI"
-        names = {normal(package.name)} if python else {package.name, package.source or package.name}
-        for name in sorted(names):
-            version = package.source_version if name == package.source and package.source_version else package.version
-            rows = self._data.execute(
-                "select about from affected where ecosystem = ? and name = ?", (package.ecosystem, name)
-            )
-            for (about,) in rows:
-                record = json.loads(about)
-                if _is_affected(version, record["affected"], package.kind):
-                    yield record
+        rows = self._data.execute("select about from affected where name = ?", (normal(package.name),))
+        for (about,) in rows:
+            record = json.loads(about)
+            if _is_affected(package.version, record["affected"]):
+                yield record
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -179,7 +165,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _kept(base: Path, files: list[Path]) -> sqlite3.Connection | None:
     """Return the table of a snapshot from the cache, made now where it is not there; None: there is no cache."""
-    key = hashlib.sha256(__version__.encode())
+    key = hashlib.sha256(f"pypi {__version__}".encode())
     for file in files:
         about = file.stat()
         key.update(f"{file.absolute()} {about.st_ino} {about.st_size} {about.st_mtime_ns}\n".encode("utf-8", "replace"))
@@ -206,7 +192,7 @@ def _read_into(data: sqlite3.Connection, files: list[Path]) -> sqlite3.Connectio
     """Write the table of a snapshot."""
     data.executescript(_TABLES)
     counts = {"records": 0, "unreadable": 0}
-    newest, ecosystems = 0.0, set()
+    newest = 0.0
     cut_off: list[str] = []
     for content in _contents(files, cut_off):
         record = _parsed(content)
@@ -216,18 +202,16 @@ def _read_into(data: sqlite3.Connection, files: list[Path]) -> sqlite3.Connectio
         newest = max(newest, _epoch(record.get("modified") or record.get("published")))
         if record.get("withdrawn"):
             continue
-        counts["records"] += 1
+        rows = list(_rows(record))
+        counts["records"] += bool(rows)
         if counts["records"] > _MOST_RECORDS:
             cut_off.append(f"it has more than {_MOST_RECORDS:,} records")
             break
-        for ecosystem, name, about in _rows(record):
-            ecosystems.add(ecosystem)
-            data.execute("insert into affected values (?, ?, ?, ?)", (ecosystem, name, record["id"], about))
-    data.execute("create index by_name on affected (ecosystem, name)")
+        data.executemany("insert into affected values (?, ?, ?)", rows)
+    data.execute("create index by_name on affected (name)")
     facts = {
         **counts,
         "newest_s": newest,
-        "ecosystems": json.dumps(sorted(ecosystems)),
         "cut_off": "; ".join(cut_off[:3]),
     }
     data.executemany("insert into facts values (?, ?)", [(key, str(value)) for key, value in facts.items()])
@@ -275,74 +259,70 @@ def _parsed(content: bytes | None) -> dict[str, Any] | None:
 
 
 def _rows(record: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield (ecosystem, name, what is kept) for each package that a record is about."""
-    by_package: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    """Yield (name, record, what is kept) for each package of PyPI that a record is about."""
+    by_package: dict[str, list[dict[str, Any]]] = {}
     for one in record.get("affected", []):
         package = one.get("package") if isinstance(one, dict) else None
         if not isinstance(package, dict) or not isinstance(package.get("name"), str):
             continue
-        ecosystem = str(package.get("ecosystem", ""))
-        if _table(one.get("ecosystem_specific")).get("urgency") == "unimportant":
-            continue  # Debian's word for what is no risk in its build
-        name = normal(package["name"]) if ecosystem == "PyPI" else package["name"]
+        if package.get("ecosystem") != "PyPI":
+            continue
         kept = {key: one[key] for key in ("versions", "ranges") if isinstance(one.get(key), list)}
-        by_package.setdefault((_ecosystem(ecosystem), name), []).append(kept)
+        by_package.setdefault(normal(package["name"]), []).append(kept)
     said = {
         "id": record["id"],
         "aliases": [one for one in record.get("aliases") or () if isinstance(one, str)],
         "summary": str(record.get("summary") or record.get("details") or "").partition("\n")[0][:200],
         "severity": str(_table(record.get("database_specific")).get("severity") or "").upper()[:20],
     }
-    for (ecosystem, name), affected in by_package.items():
-        yield ecosystem, name, json.dumps({**said, "affected": affected})
+    for name, affected in by_package.items():
+        yield name, record["id"], json.dumps({**said, "affected": affected})
 
 
-def _ecosystem(name: str) -> str:
-    """Return an ecosystem as packages carry it: Red Hat's without its repositories."""
-    return ":".join(name.split(":")[:3]) if name.startswith("Red Hat:") else name
+def _version(text: Any) -> Version:
+    if not isinstance(text, str):
+        raise ValueError("it is no version")
+    return Version(text[:_MOST_VERSION])
 
 
-def _is_affected(version: str, affected: list[dict[str, Any]], kind: str) -> bool:
+def _is_affected(version: str, affected: list[dict[str, Any]]) -> bool:
     """Return whether a version is one that a record is about, by its list of versions or its ranges."""
-    key = version_key(kind)
     try:
-        own = key(version)
+        own = _version(version)
     except ValueError:
         return any(version in one.get("versions", ()) for one in affected)
     for one in affected:
-        if any(_same(key, own, version, each) for each in one.get("versions", ())):
+        if any(_is_same(version, own, each) for each in one.get("versions", ())):
             return True
         for span in one.get("ranges", ()):
-            if _table(span).get("type") in ("ECOSYSTEM", "SEMVER") and _in_range(key, own, span.get("events")):
+            if _table(span).get("type") in ("ECOSYSTEM", "SEMVER") and _in_range(own, span.get("events")):
                 return True
     return False
 
 
-def _same(key: Any, own: Any, version: str, other: Any) -> bool:
+def _is_same(version: str, own: Version, other: Any) -> bool:
     if version == other:
         return True
     try:
-        return isinstance(other, str) and other[:1] == version[:1] and bool(key(other) == own)
+        return isinstance(other, str) and other[:1] == version[:1] and _version(other) == own
     except ValueError:
         return False
 
 
-def _in_range(key: Any, own: Any, events: Any) -> bool:
+def _in_range(own: Version, events: Any) -> bool:
     """Return whether a version lies in a range: the last event at or before it decides."""
-    order = []
+    inside, rest = False, []
     for event in events if isinstance(events, list) else ():
         for kind, rank in (("introduced", 0), ("fixed", 1), ("limit", 1), ("last_affected", 2)):
             given = _table(event).get(kind)
-            if not isinstance(given, str):
+            if kind == "introduced" and given == "0":
+                inside = True
                 continue
             try:
-                order.append((given != "0" or kind != "introduced", given if given == "0" else key(given), rank))
+                rest.append((_version(given), rank))
             except ValueError:
                 continue
-    begun = [one for one in order if not one[0]]
-    rest = sorted((one for one in order if one[0]), key=lambda one: (one[1], one[2]))
-    inside = bool(begun)
-    for _, at, rank in rest:
+    for at, rank in sorted(rest):
         if rank == 0 and own >= at:
             inside = True
         elif (rank == 1 and own >= at) or (rank == 2 and own > at):
@@ -363,9 +343,8 @@ def _merged(package: FoundPackage, records: list[dict[str, Any]]) -> Iterator[Ad
                 apart.append(group)
         groups = [*apart, (names, members)]
     for names, members in groups:
-        order = _by(package.kind)
-        fixed = sorted({text for one in members for text in _fixed(one)}, key=order)
-        fixed = [text for text in fixed if order(text) > order(package.version)]
+        fixed = sorted({text for one in members for text in _fixed(one)}, key=_order)
+        fixed = [text for text in fixed if _order(text) > _order(package.version)]
         malicious = any(one["id"].startswith("MAL-") for one in members)
         severity = min((one["severity"] for one in members), key=_rank)
         ids = sorted(names, key=lambda name: (not name.startswith("MAL-"), not name.startswith("CVE-"), name))
@@ -384,16 +363,11 @@ def _fixed(record: dict[str, Any]) -> Iterator[str]:
                     yield given
 
 
-def _by(kind: str) -> Any:
-    key = version_key(kind)
-
-    def order(text: str) -> Any:
-        try:
-            return (1, key(text))
-        except ValueError:
-            return (0, 0)
-
-    return order
+def _order(text: str) -> Any:
+    try:
+        return (1, _version(text))
+    except ValueError:
+        return (0, 0)
 
 
 def _rank(severity: str) -> int:

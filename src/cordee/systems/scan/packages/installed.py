@@ -142,7 +142,6 @@ def conda_package(text: bytes | None, path: str) -> FoundPackage | None:
         str(said.get("version", ""))[:100],
         "conda",
         path,
-        ecosystem="",
         licence=str(said.get("license") or "")[:120],
         hashes=hashes[:1],
     )

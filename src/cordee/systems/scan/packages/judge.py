@@ -118,18 +118,20 @@ class PackageJudge:
             state = self._snapshot.state
             newest = f", the newest {state.age(self._now_s)}" if state.records else ""
             notes.append(f"advisories: {counted(state.records, 'record')}{newest}")
-            foreign = sorted({one.ecosystem for one in self._packages if one.ecosystem} - set(state.ecosystems))
-            if foreign and state.records:
-                notes.append(f"the snapshot has no advisories for {', '.join(foreign[:_SHOWN])}")
         elif self._packages:
             notes.append(
                 "no snapshot of advisories was given, so none are known: --advisories, or [scan] advisories in the profile"
             )
+        system = sum(one.kind in ("deb", "rpm", "apk") for one in self._packages)
+        if system:
+            said = f"vulnerabilities of {counted(system, 'package')} of a distribution are unknown here"
+            notes.append(f"{said}: look them up with `grype` or `trivy`")
         verdicts = [*self._verdicts]
         if state is not None and (sights := tuple(state.sights(self._now_s))):
             verdicts.append(FileVerdict(state.path, worst(one.severity for one in sights), ("advisories",), sights))
-        document = None if state is None else {**state._asdict(), "ecosystems": list(state.ecosystems)}
-        return PackageScan(tuple(verdicts), tuple(self._packages), tuple(notes), document)
+        return PackageScan(
+            tuple(verdicts), tuple(self._packages), tuple(notes), None if state is None else state._asdict()
+        )
 
     def _known_faults(self, packages: Iterable[FoundPackage]) -> Iterator[Sight]:
         if self._snapshot is not None:

@@ -113,7 +113,6 @@ def yaml_lock(document: Any, path: str) -> LockFile | None:
                     str(one.get("version", "")),
                     "pypi" if one.get("manager") == "pip" else "conda",
                     path,
-                    ecosystem="PyPI" if one.get("manager") == "pip" else "",
                 ),
                 bool(_table(one.get("hash"))),
                 str(one.get("url", "")),
@@ -175,7 +174,7 @@ def _found(one: dict[str, Any], path: str, files: list[dict[str, Any]]) -> Found
 def _conda(url: str, said: str, path: str) -> LockedPackage:
     match = _CONDA_FILE.search(url)
     name, version = (match["name"], match["version"]) if match else (url.rpartition("/")[2], "")
-    return LockedPackage(FoundPackage(name, version, "conda", path, ecosystem=""), bool(said), url)
+    return LockedPackage(FoundPackage(name, version, "conda", path), bool(said), url)
 
 
 def _list(value: Any) -> list[dict[str, Any]]:

@@ -15,8 +15,7 @@ class FoundPackage(NamedTuple):
         kind: as in package URLs: `pypi`, `conda`, `deb`, `rpm`, `apk`.
         path: of what names it.
         source: the package that it was built from, where that has another name.
-        source_version: of that, where it differs.
-        ecosystem: whose advisories are about it, as OSV writes it: `PyPI`, `Debian:12`; empty: nobody's.
+        vendor: of a distribution's package, as in package URLs: `debian`; empty: nothing says.
         requires: names of packages that it needs.
         licence: an SPDX expression, or what the package says instead; several on a line each.
         hashes: as `sha256:...`.
@@ -29,8 +28,7 @@ class FoundPackage(NamedTuple):
     kind: str = "pypi"
     path: str = ""
     source: str = ""
-    source_version: str = ""
-    ecosystem: str = "PyPI"
+    vendor: str = ""
     requires: tuple[str, ...] = ()
     licence: str = ""
     hashes: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ _DIGITS = {"SHA-256": 64, "SHA-384": 96, "SHA-512": 128, "SHA-1": 40, "MD5": 32}
 def package_url(package: FoundPackage) -> str:
     """Return a package's URL (https://github.com/package-url/purl-spec)."""
     name = normal(package.name) if package.kind == "pypi" else package.name
-    namespace = f"{_vendor(package)}/" if package.kind in ("deb", "rpm", "apk") else ""
+    namespace = f"{quote(package.vendor or 'linux', safe='')}/" if package.kind in ("deb", "rpm", "apk") else ""
     version = f"@{quote(package.version, safe='.+~-')}" if package.version else ""
     words = {"arch": package.architecture, "upstream": package.source if package.kind in ("deb", "rpm", "apk") else ""}
     qualifiers = "&".join(f"{key}={quote(value, safe='.-_')}" for key, value in words.items() if value)
@@ -108,8 +108,3 @@ def _component(url: str, package: FoundPackage) -> dict[str, Any]:
     if package.bytes:
         component["properties"] = [{"name": "cordee:installed_bytes", "value": str(package.bytes)}]
     return component
-
-
-def _vendor(package: FoundPackage) -> str:
-    words = package.ecosystem.partition(":")[0].lower().replace(" ", "")
-    return {"rockylinux": "rocky", "almalinux": "almalinux", "redhat": "redhat", "": "linux"}.get(words, words)
