@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from cordee.systems.scan.packages.names import known_names
@@ -126,17 +124,6 @@ lock-version = "2.0"
         ("uv.lock", UV, f', hash = "sha256:{SHA}"'),
         ("pylock.toml", PYLOCK, f'sha256 = "{SHA}"'),
         ("poetry.lock", POETRY, f', hash = "sha256:{SHA}"'),
-        (
-            "Pipfile.lock",
-            '{{"_meta": {{"sources": []}}, "default": {{"numpy": {{"version": "==1.26.4"{hash}}}}}}}',
-            f', "hashes": ["sha256:{SHA}"]',
-        ),
-        ("spec.txt", "@EXPLICIT\nhttps://conda.example/noarch/numpy-1.26.4-py_0.conda{hash}\n", f"#{'a' * 32}"),
-        (
-            "conda-lock.yml",
-            "version: 1\nmetadata: {{}}\npackage:\n- name: numpy\n  version: 1.26.4\n  manager: conda\n  hash: {{{hash}}}\n",
-            f"sha256: {SHA}",
-        ),
     ],
 )
 def test_locks_are_read_and_say_which_packages_have_no_hash(tmp_path, name, text, hashed):
@@ -160,7 +147,6 @@ def test_an_environment_of_conda_is_judged_with_what_pip_adds(tmp_path):
         ("pyproject.toml", '[project]\nname = 1\ndependencies = 7\n'),
         ("pip.conf", "no section\n"),
         ("environment.yml", "dependencies: [{pip: 7}]\n"),
-        ("Pipfile.lock", json.dumps({"_meta": {}, "default": {"a": {"hashes": {"x": 1}}}})[:-2]),
     ],
 )  # fmt: skip
 def test_a_broken_file_is_said_or_passed_by_and_never_ends_the_scan(tmp_path, name, text):

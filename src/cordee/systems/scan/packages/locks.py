@@ -1,16 +1,12 @@
-"""Locks: of uv, poetry, pip (`pylock.toml`, PEP 751), pipenv and conda, with the hashes that hold them."""
+"""Locks of uv, poetry and pip (`pylock.toml`, PEP 751) with the hashes that hold them, and environments of conda."""
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Any, NamedTuple
 
 from cordee.systems.scan.packages.indexes import IndexSettings, NamedIndex
 from cordee.systems.scan.packages.model import FoundPackage
 
-_EXPLICIT = re.compile(r"^(?P<url>[a-z]+://\S+?)(?:#(?P<hash>(?:sha256:)?[0-9a-f]{32,64}))?$")
-_CONDA_FILE = re.compile(r"/(?P<name>[^/]+)-(?P<version>[^-/]+)-[^-/]+\.(?:conda|tar\.bz2)$")
 _MOST = 50_000
 
 
@@ -32,7 +28,7 @@ class LockFile(NamedTuple):
     """What a lock holds.
 
     Attributes:
-        kind: `uv`, `poetry`, `pylock`, `pipenv`, `conda`.
+        kind: `uv`, `poetry`, `pylock`.
         packages: that it names.
         settings: its indexes, where it says any.
     """
@@ -59,67 +55,6 @@ def toml_lock(document: dict[str, Any], path: str) -> LockFile | None:
             if isinstance(one.get("source"), dict) and "registry" in one["source"]
         )
         return LockFile("uv", locked, IndexSettings(tuple(NamedIndex(url, "registry") for url in urls)))
-    return None
-
-
-def json_lock(text: str, path: str) -> LockFile | None:
-    """Return the lock of pipenv that a text is; None: it is none."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(document, dict) or not isinstance(document.get("_meta"), dict):
-        return None
-    found = []
-    for group in ("default", "develop"):
-        for name, one in _table(document.get(group)).items():
-            said = _table(one)
-            version = str(said.get("version", "")).removeprefix("==")
-            hashes = tuple(map(str, said.get("hashes") or ())) if isinstance(said.get("hashes"), list) else ()
-            editable = "path" in said or "editable" in said
-            found.append(
-                LockedPackage(
-                    FoundPackage(str(name), version, path=path, hashes=hashes), None if editable else bool(hashes)
-                )
-            )
-    sources = [NamedIndex(str(one.get("url", "")), "source") for one in _list(document["_meta"].get("sources"))]
-    return LockFile("pipenv", tuple(found[:_MOST]), IndexSettings(tuple(sources)))
-
-
-def conda_explicit(text: str, path: str) -> LockFile | None:
-    """Return what `conda list --explicit` has written; None: it is something else."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    if "@EXPLICIT" not in lines[:5]:
-        return None
-    found = []
-    for line in lines:
-        match = _EXPLICIT.match(line)
-        if match is not None:
-            found.append(_conda(match["url"], match["hash"] or "", path))
-    urls = tuple(NamedIndex(one.url, "lock") for one in found if one.url.startswith("http://"))[:1]
-    return LockFile("conda", tuple(found[:_MOST]), IndexSettings(urls))
-
-
-def yaml_lock(document: Any, path: str) -> LockFile | None:
-    """Return the conda lock (`conda-lock.yml`), or the environment, that a YAML document is; None: it is none."""
-    if not isinstance(document, dict):
-        return None
-    packages = _list(document.get("package"))
-    if packages and "metadata" in document:
-        found = [
-            LockedPackage(
-                FoundPackage(
-                    str(one.get("name", "")),
-                    str(one.get("version", "")),
-                    "pypi" if one.get("manager") == "pip" else "conda",
-                    path,
-                ),
-                bool(_table(one.get("hash"))),
-                str(one.get("url", "")),
-            )
-            for one in packages[:_MOST]
-        ]
-        return LockFile("conda", tuple(found))
     return None
 
 
@@ -169,12 +104,6 @@ def _found(one: dict[str, Any], path: str, files: list[dict[str, Any]]) -> Found
     hashes = tuple(str(file["hash"]) for file in files if "hash" in file)
     version = one.get("version")
     return FoundPackage(str(one["name"]), version if isinstance(version, str) else "", path=path, hashes=hashes)
-
-
-def _conda(url: str, said: str, path: str) -> LockedPackage:
-    match = _CONDA_FILE.search(url)
-    name, version = (match["name"], match["version"]) if match else (url.rpartition("/")[2], "")
-    return LockedPackage(FoundPackage(name, version, "conda", path), bool(said), url)
 
 
 def _list(value: Any) -> list[dict[str, Any]]:

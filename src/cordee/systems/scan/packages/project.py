@@ -22,14 +22,7 @@ from cordee.systems.scan.packages.indexes import (
     shown_url,
     uv_settings,
 )
-from cordee.systems.scan.packages.locks import (
-    LockFile,
-    conda_environment,
-    conda_explicit,
-    json_lock,
-    toml_lock,
-    yaml_lock,
-)
+from cordee.systems.scan.packages.locks import LockFile, conda_environment, toml_lock
 from cordee.systems.scan.packages.model import FoundPackage
 from cordee.systems.scan.packages.names import KnownNames
 from cordee.systems.scan.packages.requirement_lines import PackageRequest, is_requirements, read_requirements
@@ -40,7 +33,7 @@ _SHOWN = 6
 _ENDS = (".txt", ".in", ".pip", ".toml", ".lock", ".conf", ".ini", ".yml", ".yaml", ".cfg")
 _BRACKETS = re.compile(r"[\[\]{}]")
 _DEEP_LINE = re.compile(r"^(?:[ \t]{200}|[ \t]*(?:[-?:][ \t]+){30})", re.MULTILINE)
-_ALWAYS = re.compile(r"uv\.(?:lock|toml)|poetry\.lock|pylock(?:\.[^.]+)?\.toml|pyproject\.toml|Pipfile\.lock")
+_ALWAYS = re.compile(r"uv\.(?:lock|toml)|poetry\.lock|pylock(?:\.[^.]+)?\.toml|pyproject\.toml")
 _NAMED_REQUIREMENTS = re.compile(
     r"(?:^|[-_.])(?:requirements?|constraints?)(?:[-_.].*)?\.(?:txt|in|pip)$", re.IGNORECASE
 )
@@ -86,7 +79,7 @@ def asked_file(path: str, known: KnownNames) -> ProjectFile | None:
 
 def _by_content(path: str, name: str, text: str, known: KnownNames) -> ProjectFile | None:
     if name.endswith((".toml", ".lock")):
-        return _of_toml(path, text, known) or _of_json(path, text, known)
+        return _of_toml(path, text, known)
     if name.endswith((".yml", ".yaml")):
         return _of_yaml(path, text, known)
     if name.endswith((".conf", ".ini", ".cfg")):
@@ -96,9 +89,6 @@ def _by_content(path: str, name: str, text: str, known: KnownNames) -> ProjectFi
         if settings is None:
             return _unreadable(path, "it is no configuration of pip")
         return _file(path, "pip.conf", (), index_sights(settings, hashed=False))
-    explicit = conda_explicit(text, path)
-    if explicit is not None:
-        return _of_lock(path, explicit, known)
     if _NAMED_REQUIREMENTS.search(name) or is_requirements(text):
         return _of_requirements(path, text, known)
     return None
@@ -126,8 +116,7 @@ def _of_toml(path: str, text: str, known: KnownNames) -> ProjectFile | None:
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        is_one = _ALWAYS.fullmatch(os.path.basename(path)) and not text.lstrip().startswith("{")
-        return _unreadable(path, f"it is no TOML: {error}") if is_one else None
+        return _unreadable(path, f"it is no TOML: {error}") if _ALWAYS.fullmatch(os.path.basename(path)) else None
     lock = toml_lock(document, path)
     if lock is not None:
         return _of_lock(path, lock, known)
@@ -158,13 +147,8 @@ def _of_toml(path: str, text: str, known: KnownNames) -> ProjectFile | None:
     return _file(path, "pyproject", (), sights, _unknown((one.name for one in asked), known))
 
 
-def _of_json(path: str, text: str, known: KnownNames) -> ProjectFile | None:
-    lock = json_lock(text, path)
-    return None if lock is None else _of_lock(path, lock, known)
-
-
 def _of_yaml(path: str, text: str, known: KnownNames) -> ProjectFile | None:
-    if ("dependencies:" not in text and "package:" not in text) or "\0" in text:
+    if "dependencies:" not in text or "\0" in text:
         return None
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     if len(text) > _YAML_BYTES and loader is yaml.SafeLoader:
@@ -177,9 +161,6 @@ def _of_yaml(path: str, text: str, known: KnownNames) -> ProjectFile | None:
         document = yaml.load(text, loader)
     except (yaml.YAMLError, RecursionError, ValueError):
         return None
-    lock = yaml_lock(document, path)
-    if lock is not None:
-        return _of_lock(path, lock, known)
     environment = conda_environment(document)
     if environment is None:
         return None
@@ -213,7 +194,7 @@ def _is_deep(text: str) -> bool:
 def _of_lock(path: str, lock: LockFile, known: KnownNames) -> ProjectFile:
     without = [one.package.name for one in lock.packages if one.hashed is False]
     sights = [*index_sights(lock.settings, hashed=not without)]
-    named = [one for one in lock.packages if one.package.kind == "pypi" and one.hashed is not None]
+    named = [one for one in lock.packages if one.hashed is not None]
     sights += _name_sights([(one.package.name, "") for one in named], known)
     sights += _url_sights((one.package.name, one.url, bool(one.hashed), "") for one in named if one.url)
     if without:
