@@ -115,7 +115,7 @@ def environment_verdict(
 ) -> FileVerdict:
     """Return what is to be said of the environment of a job; of its packages only the names and versions are read."""
     sights = [
-        *startup_sights(environment, judge.known),
+        *startup_sights(environment),
         *judge.installed(installed_packages(environment, metadata=False)),
     ]
     for site in environment.sites if plan.step.request.gpus_per_node else ():

@@ -13,7 +13,7 @@ from cordee.systems.scan.packages.installed import environment_at, installed_pac
 from cordee.systems.scan.packages.model import FoundPackage
 from cordee.systems.scan.packages.names import KnownNames
 from cordee.systems.scan.packages.project import asked_file
-from cordee.systems.scan.packages.startup import startup_sights
+from cordee.systems.scan.packages.startup import plugin_sights, startup_sights
 
 _SHOWN = 8
 
@@ -52,12 +52,11 @@ class PackageJudge:
         now_s: the time, seconds since the epoch.
 
     Attributes:
-        known: names.
         notes: what else is worth knowing of how they were judged.
     """
 
     def __init__(self, known: KnownNames, snapshot: AdvisorySnapshot | None = None, now_s: float | None = None) -> None:
-        self.known, self._snapshot = known, snapshot
+        self._known, self._snapshot = known, snapshot
         self._now_s = time.time() if now_s is None else now_s
         self._unknown: dict[str, None] = {}
         self.notes: list[str] = []
@@ -67,7 +66,7 @@ class PackageJudge:
     def file(self, path: str) -> bool:
         """Judge a file; return whether it asks for packages."""
         began = time.monotonic()
-        asked = asked_file(path, self.known)
+        asked = asked_file(path, self._known)
         if asked is None:
             return False
         sights = [*asked.sights, *self._known_faults(asked.packages)]
@@ -81,8 +80,12 @@ class PackageJudge:
             return False
         began = time.monotonic()
         packages = tuple(installed_packages(environment))
-        sights = [*startup_sights(environment, self.known), *self.installed(packages)]
-        unknown = sorted({one.name for one in packages if one.kind == "pypi" and not self.known.is_known(one.name)})
+        sights = [
+            *startup_sights(environment),
+            *plugin_sights(environment, self._known),
+            *self.installed(packages),
+        ]
+        unknown = sorted({one.name for one in packages if one.kind == "pypi" and not self._known.is_known(one.name)})
         self._add(path, "environment", sights, packages, unknown, time.monotonic() - began)
         return True
 
@@ -90,7 +93,7 @@ class PackageJudge:
         self, path: str, kinds: tuple[str, ...], packages: tuple[FoundPackage, ...], sights: Iterable[Sight]
     ) -> FileVerdict:
         """Take what others have found, as in an image, and return the verdict with what is known of its packages."""
-        unknown = sorted({one.name for one in packages if one.kind == "pypi" and not self.known.is_known(one.name)})
+        unknown = sorted({one.name for one in packages if one.kind == "pypi" and not self._known.is_known(one.name)})
         self._add(path, kinds, [*sights, *self.installed(packages)], packages, unknown, 0.0)
         return self._verdicts[-1]
 
@@ -98,7 +101,7 @@ class PackageJudge:
         """Yield what is to be said of packages that are installed."""
         packages = tuple(packages)
         for one in packages:
-            other = self.known.looks_like(one.name) if one.kind == "pypi" else None
+            other = self._known.looks_like(one.name) if one.kind == "pypi" else None
             if other:
                 said = f"{one.name[:80]} is in no list of names, and is nearly {other}: is that one meant?"
                 yield Sight("package-typosquat", "unknown", said)

@@ -47,8 +47,8 @@ _TAKEN = re.compile(
 _LOADED = {"torch.backends": "torch", "jax_plugins": "jax", "pytest11": "pytest"}
 
 
-def startup_sights(environment: InstalledEnvironment, known: KnownNames) -> Iterator[Sight]:
-    """Yield what an environment runs of itself."""
+def startup_sights(environment: InstalledEnvironment) -> Iterator[Sight]:
+    """Yield what an environment runs at each start of Python, or in place of the system's programs."""
     for site in environment.sites:
         for name in environment.folder.names(site):
             inside = f"{site}/{name}".lstrip("/")
@@ -56,14 +56,20 @@ def startup_sights(environment: InstalledEnvironment, known: KnownNames) -> Iter
                 yield from pth_sights(environment.folder.read(inside, _LIMIT_BYTES), inside)
             elif name in ("sitecustomize.py", "usercustomize.py"):
                 yield from customize_sights(environment.folder.read(inside, _LIMIT_BYTES), inside)
-            elif name.endswith(".dist-info"):
-                text = environment.folder.read(f"{inside}/entry_points.txt", _LIMIT_BYTES)
-                yield from _plugin_sights(text, name, known) if text else ()
     # conda packs such programs itself.
     for name in environment.folder.names("bin") if not environment.folder.names("conda-meta") else ():
         if _TAKEN.fullmatch(name):
             said = f"it brings a program called {name}, which is run in place of the system's own"
             yield Sight("package-taken-command", "unknown", said, f"bin/{name}")
+
+
+def plugin_sights(environment: InstalledEnvironment, known: KnownNames) -> Iterator[Sight]:
+    """Yield the packages in no list that are imported whenever a library is. It reads a file of each package."""
+    for site in environment.sites:
+        for name in environment.folder.names(site):
+            if name.endswith(".dist-info"):
+                text = environment.folder.read(f"{site}/{name}/entry_points.txt".lstrip("/"), _LIMIT_BYTES)
+                yield from _plugins_of(text, name, known) if text else ()
 
 
 def pth_sights(content: bytes | None, where: str) -> Iterator[Sight]:
@@ -95,7 +101,7 @@ def customize_sights(content: bytes | None, where: str) -> Iterator[Sight]:
         yield Sight("package-sitecustomize", "warn", "each start of Python runs it", where)
 
 
-def _plugin_sights(text: bytes, info: str, known: KnownNames) -> Iterator[Sight]:
+def _plugins_of(text: bytes, info: str, known: KnownNames) -> Iterator[Sight]:
     parser = configparser.RawConfigParser(strict=False, delimiters=("=",))
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     package = info.partition("-")[0].replace("_", "-")
