@@ -1,4 +1,4 @@
-"""Measure what a call of 4 values costs: cordee.log; W&B, TensorBoard and MLflow without and with the tee; an OpenTelemetry gauge.
+"""Measure what a call of 4 values costs: cordee.log; W&B, TensorBoard and MLflow without and with the tee.
 
 `python benchmarks/adapter_cost.py [--blocks N] [--calls N]` prints Markdown tables. Calls without and with the tee alternate in
 blocks within one process, the tee switched by putting the library's own method back, so that both see the same machine.
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 FOUR = {"loss": 1.234567, "tokens_per_s": 81234.5, "lr": 3e-4, "grad_norm": 0.987654321}
-LIBRARIES = ("log", "wandb", "tensorboard", "mlflow", "opentelemetry")
+LIBRARIES = ("log", "wandb", "tensorboard", "mlflow")
 STARTS = 41
 
 
@@ -112,7 +112,7 @@ def measure(library: str, blocks: int, calls: int, folder: Path) -> None:
                 writer.add_scalar(name, value, step)
 
         paired.row("`SummaryWriter.add_scalar`, 4 calls", four, switch_of(writer_module.SummaryWriter, "add_scalar"))
-    elif library == "mlflow":
+    else:
         import mlflow
 
         mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
@@ -120,13 +120,6 @@ def measure(library: str, blocks: int, calls: int, folder: Path) -> None:
         with mlflow.start_run():
             of = switch_of(importlib.import_module("mlflow.tracking.client").MlflowClient, "log_batch")
             paired.row("`mlflow.log_metrics`, sqlite", lambda step: mlflow.log_metrics(FOUR, step=step), of)
-    else:
-        from opentelemetry.sdk.metrics import MeterProvider
-        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-
-        meter = MeterProvider([InMemoryMetricReader()]).get_meter("cost")
-        gauges = [(meter.create_gauge(name), value) for name, value in FOUR.items()]
-        paired.row("OpenTelemetry gauges, 4 calls", lambda step: [g.set(v) for g, v in gauges], lambda tee: None)
 
 
 def as_rank(argv: list[str], folder: Path, node_zip: Path, **more: str) -> None:

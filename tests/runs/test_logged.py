@@ -31,14 +31,14 @@ def test_sources_of_a_name_are_joined_over_nodes(written) -> None:
     run = cordee.open_run(
         written(
             encode_facts(
-                "a", "logged", 1.0, {"loss": {"sources": ["wandb"]}, "q": {"sources": ["otlp"], "unit": "s"}}, {}
+                "a", "logged", 1.0, {"loss": {"sources": ["wandb"]}, "q": {"sources": ["prometheus"], "unit": "s"}}, {}
             ),
             encode_facts("b", "logged", 1.0, {"loss": {"sources": ["cordee.log"], "also": ["wandb"]}}, {}),
         )
     )
     assert logged_facts(run) == {
         "loss": LoggedFacts("cordee.log, wandb", ("wandb",)),
-        "q": LoggedFacts("otlp", (), "s"),
+        "q": LoggedFacts("prometheus", (), "s"),
     }
 
 
@@ -51,11 +51,11 @@ def test_endpoints_that_fail_alike_are_one_finding_and_none_when_they_are_read_a
     again = written(
         encode_facts("a", "logged", 2.0, {}, dict.fromkeys(urls, "")),
         encode_facts(
-            "b", "logged", 2.0, {}, dict.fromkeys(urls, ""), ["OTLP is not received: no port of this node is free"]
+            "b", "logged", 2.0, {}, dict.fromkeys(urls, ""), ["endpoints are not read any more: their reader ended"]
         ),
     )
     (found,) = logged_findings(cordee.open_run(again))
-    assert found.text == "OTLP is not received: no port of this node is free (1 node)"
+    assert found.text == "endpoints are not read any more: their reader ended (1 node)"
 
 
 def test_what_was_read_beside_a_channel_hides_nothing_that_the_rank_says(written) -> None:

@@ -73,7 +73,7 @@ class ScrapeTable(Document):
 
 
 class MetricsTable(Document):
-    """`[metrics]`: libraries whose numbers are recorded too, endpoints that are read, and a receiver for OTLP."""
+    """`[metrics]`: libraries whose numbers are recorded too, and endpoints that are read."""
 
     adapters: Annotated[tuple[Adapter, ...], BeforeValidator(_tuple)] = (
         "wandb",
@@ -85,5 +85,3 @@ class MetricsTable(Document):
     """Libraries whose numbers are recorded, too; an empty list turns them off."""
     scrape: Annotated[tuple[ScrapeTable, ...], BeforeValidator(_tuple)] = ()
     """Prometheus endpoints of the job."""
-    otlp: bool = False
-    """Whether ranks may send OpenTelemetry metrics to their node."""

@@ -164,7 +164,6 @@ class RunMetrics(NamedTuple):
 
     adapters: tuple[str, ...] = ()
     scrape: tuple[dict[str, Any], ...] = ()
-    otlp: bool = False
 
 
 class RunPlan(NamedTuple):

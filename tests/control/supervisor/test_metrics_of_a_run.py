@@ -1,4 +1,4 @@
-"""What a run's ranks give to a library, offer on a port and send as OTLP stands among its events, with where it came from."""
+"""What a run's ranks give to a library and offer on a port stands among its events, with where it came from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Run:
         self._step += 1
 """
 SCRIPT = """
-import json, os, threading, time, urllib.request
+import os, threading, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 import cordee
 from wandb.sdk.wandb_run import Run
@@ -43,27 +43,12 @@ for step in range(2000):
     if reads >= 3 and step > 20:
         break
     time.sleep(0.05)
-
-def send(value):
-    metric = {"name": "heat", "unit": "Cel", "gauge": {"dataPoints": [{"asDouble": value, "attributes": []}]}}
-    attributes = [dict(key=key, value={"stringValue": value}) for key, _, value in
-                  (pair.partition("=") for pair in os.environ["OTEL_RESOURCE_ATTRIBUTES"].split(","))]
-    body = {"resourceMetrics": [{"resource": {"attributes": attributes}, "scopeMetrics": [{"metrics": [metric]}]}]}
-    request = urllib.request.Request(os.environ["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"], json.dumps(body).encode(),
-                                     {"Content-Type": "application/json"})
-    urllib.request.urlopen(request, timeout=60).close()
-
-send(20.5)
-time.sleep(1.5)
-send(21.5)  # the last thing that it does is not lost
 """
 
 
 def test_metrics_of_every_kind_are_among_a_runs_events(job, start, tmp_path):
     port = pick_port("127.0.0.1")
-    toml = f"""[metrics]
-otlp = true
-[[metrics.scrape]]
+    toml = f"""[[metrics.scrape]]
 url = "http://127.0.0.1:{{port}}/metrics"
 port = {port}
 per = "rank"
@@ -72,8 +57,6 @@ metrics = ["reads*", "queue"]
 [[metrics.scrape]]
 url = "http://127.0.0.1:1/metrics"
 every = 1
-[env]
-OTEL_RESOURCE_ATTRIBUTES = "team=me"
 """
     folder = job(SCRIPT.replace("PLACE", str(port)), toml, run="python train.py")
     (folder / "wandb" / "sdk").mkdir(parents=True)
@@ -83,15 +66,13 @@ OTEL_RESOURCE_ATTRIBUTES = "team=me"
     assert run.wait_end().state == "finished"
     read = cordee.open_run(run.folder.root)
     events = read.events()
-    assert set(events) == {"loss", "shared", "reads_per_second", 'queue{a="b"}', "heat"}
+    assert set(events) == {"loss", "shared", "reads_per_second", 'queue{a="b"}'}
     assert events["loss"]["step"].tolist() == list(range(len(events["loss"])))
     assert events["shared"]["value"].tolist()[2:] == [2.0] * (len(events["shared"]) - 2), "cordee.log's are kept alone"
-    assert events["heat"]["value"].tolist() == [20.5, 21.5]
-    assert set(events["heat"]["rank"].tolist()) == {0}
+    assert set(events["reads_per_second"]["rank"].tolist()) == {0}
     known = logged_facts(read)
     assert known["loss"] == LoggedFacts("wandb")
     assert (known["shared"].also, "cordee.log" in known["shared"].source) == (("wandb",), True)
-    assert known["heat"] == LoggedFacts("otlp", unit="Cel")
     assert known['queue{a="b"}'] == LoggedFacts("prometheus")
     assert known["reads_per_second"].unit == "1/s"
     assert logged_findings(read) == [], "the other endpoint has not failed for half a minute"

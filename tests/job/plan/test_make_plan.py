@@ -161,7 +161,6 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
         "metrics": {
             "adapters": ["wandb", "tensorboard", "mlflow", "device_mesh", "megatron"],
             "scrape": [],
-            "otlp": False,
         },
         "python": None,
         "network_interface": None,

@@ -9,16 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cordee.telemetry.node.metrics import points
-from cordee.telemetry.node.metrics.points import (
-    COUNTER,
-    DELTA,
-    DELTA_HISTOGRAM,
-    GAUGE,
-    HISTOGRAM,
-    Point,
-    PointSeries,
-    labelled,
-)
+from cordee.telemetry.node.metrics.points import COUNTER, GAUGE, HISTOGRAM, Point, PointSeries, labelled
 from cordee.telemetry.node.metrics.prometheus import read_exposition
 
 TEXT = r"""
@@ -135,22 +126,6 @@ def test_a_histogram_is_recorded_as_the_mean_of_what_was_new_and_its_rate():
     assert [tuple(one) for one in quiet] == [("wait_count_per_second", 0.0, "1/s")], "no observation has no mean"
 
 
-def test_differences_are_rates_over_their_own_time():
-    series = PointSeries()
-    assert [tuple(one) for one in series.take([Point("n", (), DELTA, 12.0, 6.0, start=10.0, unit="By")])] == [
-        ("n_per_second", 3.0, "By/s")
-    ]
-    assert series.take([Point("n", (), DELTA, 12.0, 6.0)]) == [], "without a beginning there is no rate"
-    found = series.take([Point("h", (), DELTA_HISTOGRAM, 12.0, 6.0, 3, start=10.0)])
-    assert [(one.name, one.value) for one in found] == [("h_mean", 2.0), ("h_count_per_second", 1.5)]
-
-
-def test_series_of_different_owners_are_apart():
-    series = PointSeries()
-    series.take([Point("n_total", (), COUNTER, 0.0, 100.0)], "a")
-    assert series.take([Point("n_total", (), COUNTER, 1.0, 200.0)], "b") == []
-
-
 def test_labels_in_names_are_bounded():
     name = labelled("x", [(f"l{number}", "v" * 1000) for number in range(100)])
     assert len(name) < 700
@@ -162,7 +137,6 @@ def test_series_beyond_the_most_wait_until_others_have_ended(monkeypatch):
     series = PointSeries()
     for moment, name in [(1000.0, "a"), (1000.0, "b"), (1000.0, "c"), (1030.0, "c"), (1500.0, "b")]:
         series.take([Point(name, (), COUNTER, moment, 1.0)])
-    assert series.left_out == 2
     series.take([Point("c", (), COUNTER, 1700.0, 1.0)])
     assert [one.value for one in series.take([Point("c", (), COUNTER, 1701.0, 4.0)])] == [3.0]
     assert [one.value for one in series.take([Point("b", (), COUNTER, 1702.0, 1.0)])] == [0.0], "b is still known"

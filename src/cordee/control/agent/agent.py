@@ -113,12 +113,7 @@ class Agent:
         environment = RankEnvironment(lambda: base_environment(os.environ, plan.step.tasks, enclosure))
         slots = self._slots
         companions = self._companions
-        metrics = self._reporting.offered.environment
-
-        def offer(env: dict[str, str], rank: int) -> dict[str, str]:
-            return companions.environment(metrics(env, rank), rank)
-
-        commands = RankCommands(plan, enclosure, channels, environment, slots, offer)
+        commands = RankCommands(plan, enclosure, channels, environment, slots, companions.environment)
 
         def attempt(world: AttemptWorld) -> NodeAttempt:
             return NodeAttempt(world, watched, channels, enclosure, log, slots, self._reporting, uplink)

@@ -72,7 +72,6 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
                 model.Scrape(url=one.url, port=one.port, every_s=one.every, per=one.per, metrics=one.metrics)
                 for one in job.metrics.scrape
             ),
-            otlp=job.metrics.otlp,
         ),
         python=cluster.python,
         network_interface=cluster.network_interface,

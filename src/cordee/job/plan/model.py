@@ -237,11 +237,10 @@ class Scrape(Frozen):
 
 
 class Metrics(Frozen):
-    """What is recorded of a training beside its own `cordee.log`: libraries, endpoints, and whether OTLP is received."""
+    """What is recorded of a training beside its own `cordee.log`: libraries and endpoints."""
 
     adapters: tuple[str, ...] = ()
     scrape: tuple[Scrape, ...] = ()
-    otlp: bool = False
 
 
 class GpuFigures(Frozen):

@@ -17,7 +17,7 @@ class LoggedFacts(NamedTuple):
     """What is known of a logged metric.
 
     Attributes:
-        source: `cordee.log`, `wandb`, `tensorboard`, `mlflow`, `prometheus` or `otlp`; several, with commas, where ranks
+        source: `cordee.log`, `wandb`, `tensorboard`, `mlflow` or `prometheus`; several, with commas, where ranks
             differ.
         also: libraries that were given values of the same name on a rank where another source keeps it; theirs are not
             recorded a second time.

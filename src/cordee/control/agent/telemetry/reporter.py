@@ -44,7 +44,6 @@ class Reporting:
         companions: tell which ranks do not go on and what they find; they are told what the driver says of GPUs.
 
     Attributes:
-        offered: what ranks are told of the receiver of their metrics.
         add: takes whole records of others who measure.
     """
 
@@ -78,12 +77,12 @@ class Reporting:
         gpus = companions.gpus
         self._rank_ended = companions.rank_ended
         self._gpus = GpuSampling(watched, node, sampling, self._step, folder.node_zip, path, slots, add, gpus)
-        self.offered = OfferedMetrics(watched, node, plan.metrics, folder.node_zip, path, add)
+        self._offered = OfferedMetrics(watched, node, plan.metrics, folder.node_zip, path, add)
 
     def start(self) -> None:
         """Start the samplers that are processes."""
         self._gpus.start()
-        self.offered.start()
+        self._offered.start()
 
     def begin(self, world: AttemptWorld, ranks: Sequence[RankCommand]) -> None:
         """Say what is known of ranks that are about to start."""

@@ -209,7 +209,7 @@ class LoggedLine(Answer):
     steps: int | None = Field(description="How many steps it was logged at; without steps, calls.")
     last: float | None = Field(description="The newest value, mean over ranks.")
     at: Moment = Field(description="When that was logged.")
-    source: str = Field(description="What logged it: cordee.log, wandb, tensorboard, mlflow, prometheus, otlp.")
+    source: str = Field(description="What logged it: cordee.log, wandb, tensorboard, mlflow, prometheus.")
     unit: str
     rank0_only: bool | None = Field(description="Whether rank 0 alone logged it.")
 

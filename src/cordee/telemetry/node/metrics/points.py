@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-GAUGE, COUNTER, DELTA, HISTOGRAM, DELTA_HISTOGRAM = "gauge", "counter", "delta", "histogram", "delta-histogram"
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 _MOST_LABELS = 8
 _LONGEST_LABEL = 64
@@ -18,11 +18,10 @@ class Point(NamedTuple):
     Attributes:
         name: of the metric.
         labels: what tells its series apart.
-        kind: a gauge; a counter or histogram that grows since `start`; or one that counts from `start` to `time` (delta).
+        kind: a gauge, or a counter or histogram that only grows.
         time: UTC epoch seconds.
         value: of a histogram the sum.
         observations: of a histogram, how many.
-        start: UTC epoch seconds; 0: not known.
         unit: as the source says it.
     """
 
@@ -32,7 +31,6 @@ class Point(NamedTuple):
     time: float
     value: float
     observations: float = 0.0
-    start: float = 0.0
     unit: str = ""
 
 
@@ -48,27 +46,22 @@ class PointSeries:
     """Turns points into values to record; it remembers the last value of what only grows.
 
     A counter that became smaller began anew, and says nothing about the time in between. Of more than 10,000 series the
-    others are left out and counted in `left_out`, until some have been silent for ten minutes.
+    others are left out, until some have been silent for ten minutes.
     """
 
     def __init__(self) -> None:
-        self._last: dict[tuple[object, ...], Point] = {}
+        self._last: dict[tuple[str, tuple[tuple[str, str], ...]], Point] = {}
         self._swept_at = 0.0
-        self.left_out = 0
 
-    def take(self, points: Sequence[Point], owner: object = None) -> list[Recorded]:
-        """Return what is recorded of points of one owner, whose series are apart from those of others."""
-        return [recorded for point in points for recorded in self._take(point, owner)]
+    def take(self, points: Sequence[Point]) -> list[Recorded]:
+        """Return what is recorded of points."""
+        return [recorded for point in points for recorded in self._take(point)]
 
-    def _take(self, point: Point, owner: object) -> list[Recorded]:
+    def _take(self, point: Point) -> list[Recorded]:
         if point.kind == GAUGE:
             return [Recorded(labelled(point.name, point.labels), point.value, point.unit)]
-        if point.kind in (DELTA, DELTA_HISTOGRAM):
-            seconds = point.time - point.start if point.start else 0.0
-            return self._of(point, point.value, point.observations, seconds)
-        key = (owner, point.name, point.labels, point.start)
+        key = (point.name, point.labels)
         if key not in self._last and not self._room(point.time):
-            self.left_out += 1
             return []
         before: Optional[Point] = self._last.get(key)
         self._last[key] = point
@@ -88,16 +81,13 @@ class PointSeries:
 
     def _of(self, point: Point, grown: float, more: float, seconds: float) -> list[Recorded]:
         """Return the rate of what grew over some seconds; of a histogram also the mean of what was observed then."""
-        if point.kind in (COUNTER, DELTA):
-            if seconds <= 0:
-                return []
+        if point.kind == COUNTER:
             unit = f"{point.unit}/s" if point.unit else "1/s"
             return [Recorded(labelled(_rate_name(point.name), point.labels), grown / seconds, unit)]
         found = []
         if more > 0:
             found.append(Recorded(labelled(f"{point.name}_mean", point.labels), grown / more, point.unit))
-        if seconds > 0:
-            found.append(Recorded(labelled(f"{point.name}_count_per_second", point.labels), more / seconds, "1/s"))
+        found.append(Recorded(labelled(f"{point.name}_count_per_second", point.labels), more / seconds, "1/s"))
         return found
 
 
