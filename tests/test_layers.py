@@ -41,7 +41,7 @@ FACES = {
     "report": "what is known of a run, as text, JSON and HTML, rendered once",
     "web": "the pages and the HTTP interface over run folders",
 }
-ALIASES = ("checks", "cli", "environment", "node")  # names of earlier versions
+PUBLISHED = ("checks", "cli")  # thin names of what lies deeper
 TESTING = "testing"
 # What of a system faces may import.
 DOORS = ("", "cli", "document", "examine", "report", "routes", "system", "views")
@@ -201,7 +201,7 @@ def faults_of_side(name: str, source: str) -> Iterator[str]:
 
 def test_every_module_stands_in_a_room_a_system_or_a_face():
     rooms = {name.partition(".")[0] for name in MODULES} - {"__init__"}
-    assert rooms == {*PLATFORM, "systems", "faces", TESTING, *ALIASES}
+    assert rooms == {*PLATFORM, "systems", "faces", TESTING, *PUBLISHED}
     assert {name.split(".")[1] for name in MODULES if name.startswith("faces.")} == set(FACES)
     assert len(PLATFORM) <= 9
 

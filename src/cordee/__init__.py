@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cordee.client.joblib_ranks import joblib_backend
-    from cordee.client.layout import layout, place
+    from cordee.client.layout import layout
     from cordee.client.log import log
     from cordee.client.observe import observe
     from cordee.client.stopping import stopping
@@ -27,7 +27,6 @@ __all__ = [
     "log",
     "observe",
     "open_run",
-    "place",
     "stopping",
 ]
 
@@ -40,7 +39,6 @@ _HOMES = {
     "log": "cordee.client.log",
     "observe": "cordee.client.observe",
     "open_run": "cordee.telemetry.store.reader",
-    "place": "cordee.client.layout",
     "stopping": "cordee.client.stopping",
 }
 

@@ -1,4 +1,4 @@
-"""The name by which installed commands and `python -m` of earlier versions know the command line."""
+"""The command line for `python -m cordee.cli`."""
 
 from __future__ import annotations
 

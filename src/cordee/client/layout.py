@@ -41,7 +41,6 @@ def layout(where: Any = None, /, **dimensions: Any) -> None:
     say(fact)
 
 
-place = layout  # its name in scripts of before
 
 
 def mesh_made(mesh: Any) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from cordee.control.identity import living_record
-from cordee.control.pinned import module_of
 from cordee.control.supervisor.disks.startup import SUPERVISOR
 from cordee.control.supervisor.ownership import Ownership
 from cordee.machine.node_folder import IN_USE, folders_of, remove_folder
@@ -60,7 +59,7 @@ def keeper_record(folder: RunFolder) -> dict[str, Any]:
 
 def keeper_command(folder: RunFolder) -> list[str]:
     """Return the command line of a run's keeper."""
-    return module_argv(module_of(folder, "cordee.control.keeper"), "--folder", str(folder.root))
+    return module_argv("cordee.control.keeper", "--folder", str(folder.root))
 
 
 def start_keeper(folder: RunFolder) -> int:

@@ -12,8 +12,7 @@ from pathlib import Path, PurePath
 NODE_ROOMS = ("core", "machine", "wire", "runs", "client", "control")
 # Kits of the document side within these rooms.
 DOCUMENT_KITS = ("core/documents", "core/draw", "core/terminal", "core/web", "machine/squashfs", "machine/images")
-# Names of earlier versions that compiled plug-ins, batch scripts and checks of other people carry.
-ALIASES = ("checks.py", "environment/spank", "node")
+PUBLISHED = ("checks.py",)  # what checks of other people import
 
 
 def is_node_side(path: PurePath) -> bool:
@@ -21,7 +20,7 @@ def is_node_side(path: PurePath) -> bool:
     words = path.parts
     if any(path.is_relative_to(kit) for kit in DOCUMENT_KITS):
         return False
-    return words[0] in NODE_ROOMS or "node" in words[:-1] or any(path.is_relative_to(alias) for alias in ALIASES)
+    return words[0] in NODE_ROOMS or "node" in words[:-1] or path.as_posix() in PUBLISHED
 
 
 def node_side_files(package: Path) -> Iterator[Path]:

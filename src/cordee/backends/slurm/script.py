@@ -11,7 +11,6 @@ from typing import Any
 
 from cordee.backends.slurm.node.allocation import agent_srun
 from cordee.backends.slurm.node.commands import COMMENT_PREFIX
-from cordee.control.pinned import module_of
 from cordee.control.supervisor.disks.startup import EXIT_REFUSED
 from cordee.control.supervisor.supervisor import EXIT_ENDED, EXIT_NOT_OURS
 from cordee.machine.processes.module_command import DEAF_AT_FIRST, OUTLIVED, START
@@ -123,8 +122,8 @@ def batch_script(folder: RunFolder, plan: dict[str, Any]) -> str:
     """Return the whole script, as sbatch gets it."""
     srun = agent_srun((plan["steps"][0].get("environment") or {}).get("option"))
     body = _BODY.format(
-        agent=module_of(folder, "cordee.control.agent.agent"),
-        supervisor=module_of(folder, "cordee.control.supervisor.supervisor"),
+        agent="cordee.control.agent.agent",
+        supervisor="cordee.control.supervisor.supervisor",
         run=shlex.quote(str(folder.root)),
         python=shlex.quote(plan.get("python") or sys.executable),
         srun=" \\\n      ".join([shlex.join(srun[:6]), shlex.join(srun[6:])]),

@@ -130,10 +130,9 @@ def environment_of(document: Mapping[str, Any]) -> Environment:
             architecture=config["architecture"],
             digest=config["digest"],
         ),
-        # Documents of earlier versions, and of jobs that were submitted by one, have none of these.
-        startup=tuple(document.get("startup", ())),
-        startup_s=float(document.get("startup_s", Environment.startup_s)),
-        overlay=document.get("overlay", ""),
-        accounts=tuple(document.get("accounts", ())),
-        patches=tuple((each[0], each[1], each[2]) for each in document.get("patches", ())),
+        startup=tuple(document["startup"]),
+        startup_s=float(document["startup_s"]),
+        overlay=document["overlay"],
+        accounts=tuple(document["accounts"]),
+        patches=tuple((each[0], each[1], each[2]) for each in document["patches"]),
     )

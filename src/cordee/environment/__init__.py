@@ -1,1 +1,0 @@
-"""Names of earlier versions that compiled plug-ins carry."""

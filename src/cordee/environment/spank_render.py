@@ -1,8 +1,0 @@
-"""The name by which compiled plug-ins start `cordee.systems.environments.spank_render`."""
-
-from __future__ import annotations
-
-import runpy
-
-if __name__ == "__main__":
-    runpy.run_module("cordee.systems.environments.spank_render", run_name="__main__", alter_sys=True)

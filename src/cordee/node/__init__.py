@@ -1,1 +1,0 @@
-"""Names of earlier versions that batch scripts carry."""
