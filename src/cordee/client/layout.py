@@ -41,8 +41,6 @@ def layout(where: Any = None, /, **dimensions: Any) -> None:
     say(fact)
 
 
-
-
 def mesh_made(mesh: Any) -> None:
     """Take the place from a mesh that the script has just made, if it has names and all ranks; never raises.
 

@@ -116,16 +116,12 @@ def test_a_shell_opens_inside_the_job(cordee):
 
 
 @pytest.mark.usefixtures("real")
-def test_watch_turns_to_its_views_leaves_with_q_and_the_run_goes_on(cordee):
+def test_watch_leaves_with_q_and_the_run_goes_on(cordee):
     cordee.job(steps=3000, pause=0.02)
     assert cordee("run", "--detach").returncode == 0
     terminal = Terminal(cordee.folder, "watch")
     terminal.expect(b"q leaves")
     terminal.expect(b"host memory")
-    terminal.type(b"h")
-    terminal.expect(b"blank: not measured")
-    terminal.type(b"n")
-    terminal.expect(b"output: ")
     terminal.type(b"q")
     assert terminal.code() == 0
     assert cordee.json("show")["state"] == "running"

@@ -1,4 +1,4 @@
-"""The live view of samples: rows over all devices, who stands out, stages, a heat map, keys; at any size, in any terminal."""
+"""The live view of samples: rows over all devices, who stands out, stages; at any size, in any terminal."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from cordee.core.terminal.draw import coloured, shaded, sparkline
+from cordee.core.terminal.draw import sparkline
 from cordee.core.terminal.quantities import quantity
-from cordee.faces.cli.watch.keys import letters
 from cordee.faces.cli.watch.samples import RESOURCES
 from cordee.faces.cli.watch.screen import WatchScreen, watch
-from cordee.faces.cli.watch.state import VIEWS
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_facts, encode_grid, encode_schema
@@ -46,10 +44,10 @@ def seen(folder):
     return view
 
 
-def drawn(view, height=40, width=140, *, colours=False):
-    console = Console(width=width, height=height, force_terminal=colours, color_system="truecolor" if colours else None)
+def drawn(view, height=40, width=140):
+    console = Console(width=width, height=height, force_terminal=False, color_system=None)
     with console.capture() as capture:
-        console.print(view.picture(height, width, colours=colours))
+        console.print(view.picture(height, width))
     return capture.get()
 
 
@@ -70,87 +68,24 @@ def test_ranks_that_differ_come_first_with_what_they_differ_in(made):
     view = seen(made)
     slow = {one.rank for one in view.samples.differing}
     assert slow
-    view.page = "ranks"
-    text = drawn(view)
-    assert f"{len(slow)} differ" in text
-    first = int(text.splitlines()[4].split()[0])
-    assert first in slow
-    assert "others" in text.splitlines()[4]
+    rows = drawn(view).splitlines()
+    first = rows[next(at for at, row in enumerate(rows) if row.startswith("rank ")) + 1]
+    assert int(first.split()[0]) in slow
+    assert "others" in first
 
 
-def test_stages_are_shown_where_ranks_told_their_places(made):
+def test_stages_are_known_where_ranks_told_their_places(made):
     view = seen(made)
     stages = view.samples.stages()
     assert [(stage.name, stage.ranks) for stage in stages] == [(f"pp {at}", 16) for at in range(4)]
-    view.page = "resources"
-    assert "pp 3" in drawn(view)
 
 
-def test_a_heat_map_has_a_line_for_each_rank_where_they_fit_and_says_how_many_share_one_where_not(made):
+def test_the_view_is_never_larger_than_the_screen(made):
     view = seen(made)
-    view.press("h")
-    text = drawn(view, height=80)
-    assert len([line for line in text.splitlines() if line.startswith("nid")]) == 64
-    assert "16 to a line" in drawn(view, height=12)
-    assert text.splitlines()[4].startswith("nid000000:0")
-
-
-def test_in_a_heat_map_keys_change_metric_statistic_time_and_order(made):
-    view = seen(made)
-    view.press("h")
-    titles = set()
-    for key in ("m", "s", "z", "x", "M"):
-        view.press(key)
-        titles.add(drawn(view).splitlines()[3])
-    assert len(titles) == 5
-    assert any("by who differs" in title for title in titles)
-    assert any("last hour" in title for title in titles)
-
-
-def test_the_heat_map_has_colours_only_where_the_terminal_has(made, monkeypatch):
-    view = seen(made)
-    view.press("h")
-    assert "\x1b[" not in drawn(view)
-    assert "▀" not in drawn(view)
-    assert "38;2;" in drawn(view, colours=True)
-    monkeypatch.setenv("NO_COLOR", "1")
-    console = Console(width=100, force_terminal=True)
-    assert console.no_color
-
-
-def test_no_view_is_ever_larger_than_the_screen(made):
-    view = seen(made)
-    for page in VIEWS:
-        view.page = page
-        for height, width in ((12, 40), (24, 80), (50, 200)):
-            lines = drawn(view, height, width).splitlines()
-            assert len(lines) <= height, page
-            assert max(len(line) for line in lines) <= width, page
-
-
-def test_keys_turn_views_and_scroll(made):
-    view = seen(made)
-    view.press("n")
-    assert view.page == "resources"
-    view.press("pp")
-    assert view.page == VIEWS[-1]
-    view.press("r")
-    before = drawn(view, height=10)
-    view.press("jj")
-    assert drawn(view, height=10) != before
-    view.press("kkkk")
-    assert drawn(view, height=10) == before
-    view.press("JJJJJJJJJJJJJJJ")
-    assert " 63 " in drawn(view, height=80) or view.scroll > 0
-    view.press("f")
-    assert view.page == "findings"
-
-
-def test_what_a_terminal_sends_becomes_letters():
-    assert letters(b"nj\x1b[A\x1b[B\x1b[C\x1b[D\x1b[5~\x1b[6~") == "njkjnpKJ"
-    assert letters(b"\x03") == letters(b"\x04") == "q"
-    assert letters(b"\x1b") == "o"
-    assert letters(b"\x1b[15;2~f") == "f"
+    for height, width in ((12, 40), (24, 80), (50, 200)):
+        lines = drawn(view, height, width).splitlines()
+        assert len(lines) <= height
+        assert max(len(line) for line in lines) <= width
 
 
 def test_new_samples_are_in_the_rows_of_the_next_read(tmp_path):
@@ -208,17 +143,14 @@ def test_a_damaged_block_log_is_read_as_far_as_it_goes(made, tmp_path):
     part.write_bytes(data[: len(data) // 2] + b"\xff" * 1000 + data[len(data) // 2 + 1000 : -777])
     view = seen(copy)
     assert view.samples.rows
-    for view.page in VIEWS:
-        assert drawn(view)
+    assert drawn(view)
 
 
-def test_a_run_without_samples_has_no_rows_and_a_heat_map_says_so(tmp_path):
+def test_a_run_without_samples_has_no_rows(tmp_path):
     folder = RunFolder.create(tmp_path, "w-20260101T000000Z-abcd")
     JournalWriter(folder.journal, "client", 0).append("submitted", backend="local", nodes=1, ranks=1)
     view = seen(folder)
     assert view.samples.rows == []
-    view.press("h")
-    assert "nothing was sampled" in drawn(view)
 
 
 def test_names_of_devices_are_not_read_by_the_terminal(tmp_path):
@@ -232,8 +164,7 @@ def test_names_of_devices_are_not_read_by_the_terminal(tmp_path):
     writer.append(record + encode_grid(schema, 1_800_000_000.0, [0.25, math.inf]))
     writer.flush()
     view = seen(folder)
-    for view.page in VIEWS:
-        assert "\x1b" not in drawn(view)
+    assert "\x1b" not in drawn(view)
 
 
 def test_the_json_document_has_the_rows(made, capsys):
@@ -271,11 +202,8 @@ def test_quantities_have_their_unit(value, unit, text):
     assert quantity(value, unit) == text
 
 
-def test_blocks_tell_what_is_missing_from_what_is_least():
-    assert shaded([0.0, 0.5, 1.0, math.nan], 0.0, 1.0) == ".+@ "
-    assert coloured([0.0, math.nan, math.nan], [1.0, 1.0, math.nan], 0.0, 1.0).plain == "▀▄ "
+def test_a_sparkline_may_begin_at_nothing():
     assert sparkline([1.0, 2.0], low=0.0) == "▅█"
-    assert shaded([5.0, 5.0], 5.0, 5.0) == ".."
 
 
 def test_every_metric_of_a_row_is_a_standard_one():

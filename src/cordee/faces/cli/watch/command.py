@@ -19,8 +19,7 @@ from cordee.job.terminal.run_args import found, run_argument
 def command(run: str, once: bool, runs: str | None, as_json: bool) -> None:
     """Watch RUN (default: the last one): its state, resources over all ranks, throughput and loss, who differs, output.
 
-    Keys: n and p turn to the next view (resources, ranks, findings, heat map, output), f, r, h and o go to one, j and k
-    scroll; in the heat map m changes the metric, s the statistic, z the time. q leaves; the run continues.
+    q leaves; the run continues. `cordee serve` shows all ranks, findings and heat maps.
 
     \b
     Example:

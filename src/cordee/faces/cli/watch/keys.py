@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import sys
 import termios
@@ -12,18 +11,12 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 
-_ARROWS = {b"\x1b[A": "k", b"\x1b[B": "j", b"\x1b[C": "n", b"\x1b[D": "p", b"\x1b[5~": "K", b"\x1b[6~": "J"}
-_KEY = re.compile(rb"\x1b[\[O][0-9;]*[A-Za-z~]|\x1b|.", re.DOTALL)
-_GONE = b"q"
+_LEAVES = frozenset(b"qQ\x03\x04")  # Ctrl-C and Ctrl-D, where the terminal does not make signals of them
 
 
 @contextlib.contextmanager
-def keys() -> Iterator[Callable[[float], str]]:
-    """Give a function that waits some seconds and returns what was pressed meanwhile, as letters; nothing without a terminal.
-
-    Arrows are `k` up, `j` down, `n` right, `p` left; pages are `J` down and `K` up. Ctrl-C, Ctrl-D and a
-    terminal that is gone are `q`.
-    """
+def leaving() -> Iterator[Callable[[float], bool]]:
+    """Give a function that waits some seconds and returns whether q was pressed meanwhile or the terminal is gone."""
     if not sys.stdin.isatty():
         with contextlib.suppress(KeyboardInterrupt):
             yield _sleep
@@ -31,32 +24,22 @@ def keys() -> Iterator[Callable[[float], str]]:
     descriptor = sys.stdin.fileno()
     saved = termios.tcgetattr(descriptor)
 
-    def pressed(seconds: float) -> str:
+    def leaves(seconds: float) -> bool:
         ready, _, _ = select.select([descriptor], [], [], seconds)
-        return letters(os.read(descriptor, 64) or _GONE) if ready else ""
+        if not ready:
+            return False
+        typed = os.read(descriptor, 64)
+        return not typed or not _LEAVES.isdisjoint(typed)
 
     try:
         tty.setcbreak(descriptor)
-        yield pressed
+        yield leaves
     except KeyboardInterrupt:
         pass
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, saved)
 
 
-def letters(data: bytes) -> str:
-    """Return what a terminal sent as letters; Escape alone is `o`, other sequences are left out."""
-    found = ""
-    for key in _KEY.findall(data):
-        if key in _ARROWS:
-            found += _ARROWS[key]
-        elif key in (b"\x1b", b"\x03", b"\x04"):
-            found += "o" if key == b"\x1b" else "q"
-        elif len(key) == 1:
-            found += chr(key[0])
-    return found
-
-
-def _sleep(seconds: float) -> str:
+def _sleep(seconds: float) -> bool:
     time.sleep(seconds)
-    return ""
+    return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from cordee.core.errors import CordeeError
 from cordee.core.stats import outliers
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.catalogue import METRICS
-from cordee.telemetry.store.grids import natural
 from cordee.telemetry.store.placement import placement, sizes_of
 from cordee.telemetry.store.reader import Run
 
@@ -279,11 +277,6 @@ class NewestSamples:
         if row.group.startswith("rank"):
             return f"rank {device}"
         return self._names.get(str(device), str(device))
-
-    def order(self, row: SampleRow, device: Any) -> tuple[Any, ...]:
-        """Return a key that puts devices in the order of their ranks; those without one come last, by name."""
-        ranks = [device] if row.group.startswith("rank") else self._gpus.get(str(device)) or [sys.maxsize]
-        return (min(ranks), *natural(self.name(row, device)))
 
     def of_ranks(self, row: SampleRow) -> dict[int, float]:
         """Return a row's last seconds by rank: of a rank with several GPUs their mean; empty for rows of nodes."""

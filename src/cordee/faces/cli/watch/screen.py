@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.text import Text
 
 from cordee.core.stats import finite
-from cordee.faces.cli.watch import heat, views
-from cordee.faces.cli.watch.keys import keys
+from cordee.faces.cli.watch import views
+from cordee.faces.cli.watch.keys import leaving
 from cordee.faces.cli.watch.state import WatchState
 from cordee.runs.folder import RunFolder
 from cordee.systems.score.views import Scores
@@ -32,41 +31,27 @@ def watch(folder: Path, *, once: bool = False) -> None:
     view.read()
     if once:
         height = console.height if console.is_terminal else _PIPE_HEIGHT
-        console.print(view.picture(height, console.width, colours=_has_colours(console)))
+        console.print(view.picture(height, console.width))
         return
     view.scores = Scores()
     try:
-        with keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+        with leaving() as leaves, Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
-                live.update(view.picture(console.height, console.width, colours=_has_colours(console)), refresh=True)
-                typed = pressed(_REFRESH_S if len(view.state.ranks) < _MANY_RANKS else _SLOW_S)
-                if "q" in typed.lower() or (view.state.ended and not typed and view.page == "overview"):
+                live.update(view.picture(console.height, console.width), refresh=True)
+                if leaves(_REFRESH_S if len(view.state.ranks) < _MANY_RANKS else _SLOW_S) or view.state.ended:
                     break
-                view.press(typed)
                 view.read()
     finally:
         view.scores.close()
-    view.page = "overview"
-    console.print(view.picture(console.height, console.width, colours=_has_colours(console)))
+    console.print(view.picture(console.height, console.width))
 
 
 class WatchScreen(WatchState):
     """The screen of `cordee watch`, as a picture and as a document."""
 
-    def picture(self, height: int, width: int = 100, *, colours: bool = True) -> RenderableType:
+    def picture(self, height: int, width: int = 100) -> RenderableType:
         """Return the whole screen, at most `height` rows."""
-        if self.page == "overview":
-            return views.overview(self, height, width)
-        head = views.head(self)
-        foot = [Text(views.keys_of(self), style="dim", no_wrap=True, overflow="ellipsis")]
-        room = max(1, height - len(head) - len(foot) - 1)
-        if self.page == "heat":
-            lines = heat.lines(self.samples, self.heat, room, width, colours=colours)
-        else:
-            lines = views.lines(self, width)
-            self.scroll = max(0, min(self.scroll, len(lines) - room))
-            lines = lines[self.scroll : self.scroll + room]
-        return Group(*head, *lines, *foot)
+        return views.overview(self, height, width)
 
     def document(self) -> dict[str, Any]:
         """Return what the view shows as one JSON document, `cordee.watch/1`."""
@@ -100,8 +85,3 @@ class WatchScreen(WatchState):
             ],
             "trouble": samples.trouble or None,
         }
-
-
-def _has_colours(console: Console) -> bool:
-    """Return whether the terminal has enough colours for a scale of them, and may use them."""
-    return console.color_system in ("256", "truecolor") and not console.no_color

@@ -9,7 +9,6 @@ from typing import Any
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import CordeeError
 from cordee.faces.cli.scheduler_state import stand, words
-from cordee.faces.cli.watch import heat
 from cordee.faces.cli.watch.output import OutputTail
 from cordee.faces.cli.watch.samples import NewestSamples
 from cordee.runs.folder import RunFolder
@@ -24,8 +23,6 @@ _STANDING_S, _SELDOM_S = 5.0, 30.0
 _MOST_LINES = 200
 _MOST_VALUES = 240
 _MOST_EVENTS = 500_000
-_PAGE_LINES = 20
-VIEWS = ("overview", "resources", "ranks", "findings", "heat", "output")
 _OWN = "cordee/"
 
 
@@ -43,8 +40,6 @@ class WatchState:
         values: what the lowest rank logged, by name.
         standing: what the scheduler says while the run waits.
         score: the score's document; None: see `score_text`.
-        page: one of `VIEWS`; scroll: how many of its lines are above the screen.
-        heat: what the heat map shows.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -60,9 +55,6 @@ class WatchState:
         self.scores: Scores | None = None
         self.score: dict[str, Any] | None = None
         self.score_text = ""
-        self.page = VIEWS[0]
-        self.scroll = 0
-        self.heat = heat.HeatChoice()
         self._journal = JournalFollower(folder)
         self._lookout = Lookout(folder, shared_per_s=WATCHED_PER_S)
         self._samples_due = 0.0
@@ -149,18 +141,3 @@ class WatchState:
         self.standing = words(standing) if standing is not None and waits else ""
         if state.ended:
             self.state = self._journal.read()
-
-    def press(self, typed: str) -> None:
-        """Do what the keys say: n and p turn to the next view and the one before, j and k scroll, f, h, r and o go to views."""
-        goes = {"f": "findings", "h": "heat", "r": "ranks", "o": "overview", "0": "overview"}
-        moves = {"j": 1, "k": -1, "J": _PAGE_LINES, "K": -_PAGE_LINES}
-        for key in typed:
-            turned = {"n": 1, "p": -1}.get(key)
-            if turned is not None:
-                self.page, self.scroll = VIEWS[(VIEWS.index(self.page) + turned) % len(VIEWS)], 0
-            elif key in goes:
-                self.page, self.scroll = goes[key], 0
-            elif key in moves:
-                self.scroll = max(0, self.scroll + moves[key])
-            elif self.page == "heat":
-                self.heat.press(key)

@@ -1,8 +1,7 @@
-"""What the live view draws: an overview that fits the screen, and longer views of its parts."""
+"""What the live view draws: an overview that fits the screen."""
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -40,21 +39,14 @@ _STYLES |= {
     "error": "bold red",
     "warn": "yellow",
 }
-_KEYS = "n/p views  f findings  r ranks  h heat  o overview"
-
-
-def keys_of(view: WatchState) -> str:
-    """Return the line of keys of a view."""
-    own = {"overview": "", "heat": "  m metric  s statistic  z time  x order"}.get(view.page, "  j/k scroll")
-    return f"{view.page}: q leaves{'' if view.state.ended else ', the run continues'}{own}  {_KEYS}"
 
 
 def overview(view: WatchState, height: int, width: int) -> RenderableType:
     """Return the whole screen, at most `height` rows; what does not fit is counted, the worst comes first."""
     state = view.state
-    top, now = head(view), _now(view, width)[: max(0, height - 12)]
+    top, now = _head(view), _now(view, width)[: max(0, height - 12)]
     troubles = _troubles(view)[: max(0, height - 15)]
-    foot = [] if state.ended else [_line(keys_of(view), "dim")]
+    foot = [] if state.ended else [_line("q leaves, the run continues", "dim")]
     room = height - len(top) - len(now) - len(troubles) - len(foot) - 3  # two headings, one rule
     resources = _resources(view, width, max(0, min(len(view.samples.rows), room - 9)))
     room -= len(resources)
@@ -71,20 +63,8 @@ def overview(view: WatchState, height: int, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def lines(view: WatchState, width: int) -> list[RenderableType]:
-    """Return all lines of a view that scrolls."""
-    match view.page:
-        case "resources":
-            return [*_now(view, width), *_resources(view, width, len(view.samples.rows)), *_stages(view)]
-        case "ranks":
-            return _rank_lines(view)
-        case "findings":
-            return _finding_lines(view)
-    return _output(view)
-
-
-def head(view: WatchState) -> list[RenderableType]:
-    """Return the lines that every view begins with: state, counts, where the time went, why it waits."""
+def _head(view: WatchState) -> list[RenderableType]:
+    """Return the first lines: state, counts, where the time went, why it waits."""
     state = view.state
     first = _line(view.folder.id, "bold")
     first.append("  ").append(state.state, _STYLES.get(state.state, ""))
@@ -169,7 +149,7 @@ def _resources(view: WatchState, width: int, most: int) -> list[RenderableType]:
         text = f"{row.title:<14} {drawn:<{spark}} {quantity(row.now, row.unit):>9} {quantity(row.mean, row.unit):>9}  "
         found.append(_laid(text + (f"{ends:<22} " if wide else "") + far))
     if len(shown) < len(samples.rows):
-        found.append(_line(f"and {len(samples.rows) - len(shown)} more; n shows them", "dim"))
+        found.append(_line(f"and {len(samples.rows) - len(shown)} more on the page of `cordee serve`", "dim"))
     return found[:most]
 
 
@@ -236,59 +216,6 @@ def _ordered(view: WatchState, differing: dict[int, Differing]) -> list[RankStat
 
 def _differs(one: Differing) -> str:
     return f"{one.title} {quantity(one.value, one.unit)}, others {quantity(one.median, one.unit)}"
-
-
-def _rank_lines(view: WatchState) -> list[RenderableType]:
-    """Return every rank, the one that differs most first, with its node, step and what it differs in."""
-    differing = {one.rank: one for one in view.samples.differing}
-    cores, memory = (view.samples.usage(metric) for metric in ("cpu_cores_ratio", "memory_rss_bytes"))
-    found: list[RenderableType] = [
-        _line(f"{len(view.state.ranks)} ranks, {len(differing)} differ from the others", "bold")
-    ]
-    for rank in _ordered(view, differing):
-        number = rank.rank
-        used = f"{cores.get(number, math.nan):5.2f} cores  {quantity(memory.get(number, math.nan), 'bytes'):>8}"
-        line = _laid(
-            f"{number:>6}  {one_line(rank.node, 12):<12}  {rank.status:<8.8}  step {view.steps.get(number, '-')!s:>8}  {used}  "
-        )
-        if number in differing:
-            line.append(_differs(differing[number]), "yellow")
-        found.append(line)
-    return found
-
-
-def _stages(view: WatchState) -> list[RenderableType]:
-    stages = view.samples.stages()
-    if not stages:
-        return []
-    most = max((stage.value for stage in stages if math.isfinite(stage.value)), default=0.0) or 1.0
-    found: list[RenderableType] = [_line(f"stages: {stages[0].title}", "bold")]
-    for stage in stages:
-        filled = round(_SPARK * stage.value / most) if math.isfinite(stage.value) else 0
-        found.append(
-            _laid(
-                f"{stage.name:<8} {stage.ranks:>6} ranks  {'█' * max(0, filled):<{_SPARK}}  {quantity(stage.value, stage.unit)}"
-            )
-        )
-    return found
-
-
-def _finding_lines(view: WatchState) -> list[RenderableType]:
-    """Return all findings and failures with what to do about them, the newest last."""
-    found: list[RenderableType] = []
-    for finding in view.state.findings:
-        found.append(_line(f"{finding.severity}: {finding.text}", _STYLES.get(finding.severity, "")))
-        for name in ("given", "allowed", "next"):
-            if getattr(finding, name) is not None:
-                found.append(_laid(f"    {name}: {one_line(getattr(finding, name))}", "dim"))
-    for failure in view.state.failures:
-        found.append(_line(f"attempt {failure.get('attempt')}: {failure_text(failure)}", "bold red"))
-    for node in sorted(view.state.nodes, key=troubled_first):
-        if node.verdict in ("bad", "suspect") or node.role in ("excluded", "lost"):
-            found.append(_line(f"{node.node}: {node.verdict}, {node.role}: {_why(node)}", "yellow"))
-    for one in view.samples.differing:
-        found.append(_line(f"rank {one.rank} differs: {_differs(one)}", "yellow"))
-    return found or [_line("nothing was found", "dim")]
 
 
 def _troubles(view: WatchState) -> list[RenderableType]:
