@@ -1,4 +1,4 @@
-"""TFRecord, HDF5 and Zarr hold what the folder held, for their own libraries and for our index alike."""
+"""HDF5 and Zarr hold what the folder held, for their own libraries and for our index alike."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cordee.systems.data.pack.places import FolderPlace
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
 
-FORMATS = ("tfrecord", "hdf5", "zarr")
+FORMATS = ("hdf5", "zarr")
 SMALL = 12_000
 
 
@@ -112,38 +112,6 @@ def _expected_of(plan: object, folder: Path) -> dict[tuple[str, str], bytes]:
     return found
 
 
-def test_the_tfrecord_library_reads_every_example(folder: Path, tmp_path: Path) -> None:
-    from tfrecord.reader import tfrecord_loader
-
-    packed(folder, tmp_path / "out", "tfrecord")
-    found: dict[tuple[str, str], bytes] = {}
-    for path in sorted((tmp_path / "out").glob("*.tfrecord")):
-        for example in tfrecord_loader(str(path), str(path.with_suffix(".idx"))):
-            key = os.fsdecode(bytes(example.pop("__key__")))
-            for name, value in example.items():
-                if not name.startswith("__name__") and name != "label":
-                    found[key, name] = bytes(value)
-    assert found == expected(folder)
-
-
-def test_records_have_the_check_sums_that_tensorflow_wants(folder: Path, tmp_path: Path) -> None:
-    import crc32c
-
-    def masked(data: bytes) -> int:
-        check = crc32c.crc32c(data)
-        return ((check >> 15 | check << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-    packed(folder, tmp_path / "out", "tfrecord")
-    for path in (tmp_path / "out").glob("*.tfrecord"):
-        content, at = path.read_bytes(), 0
-        while at < len(content):
-            length = int.from_bytes(content[at : at + 8], "little")
-            assert int.from_bytes(content[at + 8 : at + 12], "little") == masked(content[at : at + 8])
-            record = content[at + 12 : at + 12 + length]
-            assert int.from_bytes(content[at + 12 + length : at + 16 + length], "little") == masked(record)
-            at += length + 16
-
-
 def test_h5py_reads_each_sample_by_itself(folder: Path, tmp_path: Path) -> None:
     import h5py
 
@@ -189,14 +157,11 @@ def pictures(tmp_path: Path) -> Path:
 def test_labels_stand_where_each_library_looks_for_them(pictures: Path, tmp_path: Path) -> None:
     import h5py
     import zarr
-    from tfrecord.reader import tfrecord_loader
 
     for kind in FORMATS:
         packed(pictures, tmp_path / kind, kind, name="x")
     want = [0] * 4 + [1] * 4 + [2] * 4
-    assert open_index(tmp_path / "tfrecord").columns["label"].tolist() == want
-    records = tfrecord_loader(str(tmp_path / "tfrecord" / "x-000000.tfrecord"), None)
-    assert [int(example["label"][0]) for example in records] == want
+    assert open_index(tmp_path / "zarr").columns["label"].tolist() == want
     assert h5py.File(tmp_path / "hdf5" / "x-000000.h5")["label"][:].tolist() == want
     group = zarr.open_group(str(tmp_path / "zarr"), mode="r")
     assert group["label"][:].tolist() == want

@@ -51,14 +51,6 @@ def test_records_of_the_tfrecord_library_become_samples(tmp_path: Path) -> None:
         assert values["ids"].tolist() == [-number, 1 << 40]
 
 
-def test_what_was_packed_as_tfrecord_is_packed_again_with_its_keys(folder: Path, tmp_path: Path) -> None:
-    pack(plan_of(str(folder)), str(tmp_path / "records"), PackOptions(shard_bytes=12_000), target="tfrecord")
-    pack(plan_of(str(tmp_path / "records")), str(tmp_path / "out"), PackOptions())
-    unpack(str(tmp_path / "out"), str(tmp_path / "back"))
-    assert (tmp_path / "back" / "dog" / "004.jpg").read_bytes() == (folder / "dog" / "004.jpg").read_bytes()
-    assert open_index(tmp_path / "out").samples == open_index(tmp_path / "records").samples
-
-
 def test_a_damaged_or_foreign_record_is_named(tmp_path: Path) -> None:
     writer = tfrecord.TFRecordWriter(str(tmp_path / "x.tfrecord"))
     for _ in range(3):
@@ -99,22 +91,6 @@ def test_features_with_slashes_and_dots_in_their_names_are_fields_of_one_sample(
     assert numpy.load(io.BytesIO(sample["image.object.bbox.ymin.npy"])).tolist() == [0.5, 1.0]
     assert [sample[f"image.extra.{number}"] for number in range(40)] == [b"%d" % number for number in range(40)]
     assert {sample["a"], sample["a~2"]} == {b"upper", b"lower"}
-
-
-def test_samples_with_dots_in_their_fields_are_one_record_each_and_come_back(tmp_path: Path) -> None:
-    for number in range(3):
-        for ending in ("jpg", "seg.png", "meta.json"):
-            path = tmp_path / "in" / "a" / f"{number}.{ending}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(f"{number} {ending}".encode())
-    packed(tmp_path / "in", tmp_path / "records", target="tfrecord")
-    (shard,) = (tmp_path / "records").glob("*.tfrecord")
-    features = {"jpg": "byte", "seg.png": "byte", "meta.json": "byte", "__key__": "byte"}
-    (first, *others) = tfrecord.tfrecord_loader(str(shard), None, features)
-    assert len(others) == 2
-    assert (bytes(first["__key__"]), bytes(first["seg.png"])) == (b"a/0", b"0 seg.png")
-    packed(tmp_path / "records", tmp_path / "out")
-    assert samples_read(tmp_path / "out") == samples_read(tmp_path / "in") == samples_read(tmp_path / "records")
 
 
 def test_keys_with_dots_name_samples_and_break_none_apart(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_files_with_one_stem_are_one_sample(tmp_path):
     assert found["c"] == {"txt": b"alone"}
 
 
-@pytest.mark.parametrize("target", ["webdataset", "tfrecord", "zarr"])
+@pytest.mark.parametrize("target", ["webdataset", "zarr"])
 def test_what_is_packed_is_not_packed_again_while_its_source_is_as_it_was(image_folder, tmp_path, target):
     made = packed(image_folder, tmp_path / "out", target=target)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}

@@ -29,7 +29,7 @@ def folder(tmp_path):
     return tmp_path / "images"
 
 
-@pytest.mark.parametrize("target", ["webdataset", "tfrecord"])
+@pytest.mark.parametrize("target", ["webdataset", "zarr"])
 def test_what_is_packed_is_read_and_unpacked_with_its_own_names(folder, tmp_path, target):
     packed(folder, tmp_path / "out", target=target, labels="folders")
     assert verify(str(tmp_path / "out")).damaged == []

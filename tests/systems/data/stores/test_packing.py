@@ -127,7 +127,7 @@ def test_a_store_that_fails_for_good_ends_packing_and_the_next_call_goes_on(
 
 
 def test_other_formats_go_to_s3_too(folder: Path, tmp_path: Path, s3: str) -> None:
-    for kind in ("tfrecord", "zarr"):
+    for kind in ("hdf5", "zarr"):
         pack(plan_of(str(folder)), f"{s3}/{kind}", OPTIONS, target=kind)
         pack(plan_of(str(folder)), str(tmp_path / kind), OPTIONS, target=kind)
         here = {str(one.relative_to(tmp_path / kind)): one for one in (tmp_path / kind).rglob("*") if one.is_file()}

@@ -80,7 +80,7 @@ def survey_of(files: int, size: int, name: str = "image", path: str = "/scratch/
         (3, 60 * GB, "compressed", "node", "cordee data pack /scratch/me/set --to /scratch/me/set-packed"),
         (3, 60 * GB, "tar", "node", "cordee data pack /scratch/me/set --to /scratch/me/set-packed"),
         (22_806, 6 * GB, "python environment", "memory", "cordee env pack /scratch/me/set/a"),
-        (300_000, 6 * GB, "zarr", "memory", "cordee data pack /scratch/me/set/a --as zarr --chunk samples --to /scratch/me/set/a-packed.zarr"),
+        (300_000, 6 * GB, "zarr", "memory", "cordee data pack /scratch/me/set/a --to /scratch/me/set/a-packed"),
         (500, 60 * GB, "zarr", "node", None),
         (50_000, 60 * GB, "parquet", "node", None),
         (500, GB // 100, "image", "memory", None),
@@ -137,9 +137,7 @@ def test_the_packed_copy_goes_to_shared_storage_with_room():
 def test_hdf5_with_chunks_that_fit_badly_is_repacked():
     lies = chunks_of("/scratch/me/set/a", "/x", (1000, 512, 512), (1000, 8, 8), 4)
     advice = advise(survey_of(1, 9 * GB, "hdf5", chunks=(lies,)), MACHINE)
-    assert advice.command == (
-        "cordee data pack /scratch/me/set/a --as hdf5 --chunk samples --to /scratch/me/set/a-samples.h5"
-    )
+    assert advice.command == "cordee data pack /scratch/me/set/a --to /scratch/me/set/a-packed"
 
 
 @pytest.mark.parametrize("name", [b"plain", b"two words", b"it's", b"\xff\n'\\", "ü ß".encode()])
@@ -173,9 +171,7 @@ def test_a_zarr_store_below_the_path_is_what_is_written_anew():
         ),
     )
     advice = advise(survey_of(10_000, GB, "zarr", path="/scratch/me/sets", formats=stores), MACHINE)
-    assert advice.command == (
-        "cordee data pack /scratch/me/sets/a.zarr --as zarr --chunk samples --to /scratch/me/sets/a-packed.zarr"
-    )
+    assert advice.command == ("cordee data pack /scratch/me/sets/a.zarr --to /scratch/me/sets/a-packed")
 
 
 def test_an_epoch_costs_opens_and_bytes_and_packing_makes_few_of_many():

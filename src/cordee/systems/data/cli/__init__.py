@@ -12,7 +12,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pack": ("cordee.systems.data.cli.pack", "Pack many small files into few large shards with an index."),
     "verify": ("cordee.systems.data.cli.verify", "Compare a packed data set with its index, every byte."),
     "unpack": ("cordee.systems.data.cli.unpack", "Write the files of a packed data set as they were."),
-    "remove": ("cordee.systems.data.cli.remove", "Write a packed data set without some samples, with a record."),
     "stage": ("cordee.systems.data.cli.stage", "Bring a data set to this node's memory or disk, once for all jobs."),
     "bench": ("cordee.systems.data.cli.bench", "Measure the loader alone, beside what storage gives."),
     "fetch": ("cordee.systems.data.cli.fetch", "Fetch a list of URLs, with checks, at a rate that sites bear."),

@@ -31,7 +31,7 @@ _MOST_WORKERS = 4
     default="webdataset",
     show_default=True,
     metavar="FORMAT",
-    help="What is made: webdataset, squashfs, tfrecord, hdf5, zarr or tokens.",
+    help="What is made: webdataset, squashfs, hdf5, zarr or tokens.",
 )
 @click.option("--shard-size", default="512MB", show_default=True, metavar="SIZE", help="What one shard should hold.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that pack (default: cores, at most 4).")
@@ -49,9 +49,6 @@ _MOST_WORKERS = 4
 @click.option("--follow", is_flag=True, help="Pack what symbolic links point to.")
 @click.option("--files", "files_column", metavar="COLUMN", help="Of a table: the column of paths.")
 @click.option("--label", "label_column", metavar="COLUMN", help="Of a table: the column of classes.")
-@click.option(
-    "--chunk", default="", metavar="N", help="Of arrays that are written anew (--as hdf5, zarr): samples in one chunk."
-)
 @click.option(
     "--tokenizer", default="bytes", metavar="HOW", help="Of tokens: bytes, a tokenizer.json, MODULE:FUNCTION."
 )
@@ -108,7 +105,6 @@ def command(source: str, to: str | None, target: str, cluster: str | None, as_js
         restart=given["restart"],
         durable=not given["no_sync"],
         name=given["name"],
-        chunk=given["chunk"],
         tokenizer=given["tokenizer"],
     )
     try:

@@ -141,7 +141,6 @@ class PackOptions:
         restart: throw away what an earlier call has begun or made there.
         durable: wait until the disk has everything; else a crash of the machine (not of a process) may lose shards.
         name: the data set's.
-        chunk: for targets that have chunks: how many samples, or what that target calls it.
         tokenizer: for tokens: see `tokenizers.open_tokenizer`.
     """
 
@@ -151,7 +150,6 @@ class PackOptions:
     restart: bool = False
     durable: bool = True
     name: str = ""
-    chunk: str = ""
     tokenizer: str = "bytes"
 
 

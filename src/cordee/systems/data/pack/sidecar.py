@@ -1,4 +1,4 @@
-"""Results without an index of ours, an image or arrays: what one was made of lies beside it, as NAME.packed.json.
+"""An image has no index of ours: what it was made of lies beside it, as NAME.packed.json.
 
 So a job script may call `cordee data pack` every time: what is there already is not made again.
 """

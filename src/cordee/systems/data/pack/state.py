@@ -113,7 +113,6 @@ _WORDS = {
     "name": "another --name",
     "target": "another format (--as)",
     "tokenizer": "another --tokenizer",
-    "chunk": "another --chunk",
     "skip_unreadable": "with or without --skip-unreadable",
 }
 

@@ -44,7 +44,6 @@ FOLDER = "cordee.systems.data.pack.origins.folder"
 TARGETS = {
     "webdataset": "cordee.systems.data.pack.shards.tar",
     "tokens": "cordee.systems.data.pack.tokens.target",
-    "tfrecord": "cordee.systems.data.pack.formats.tfrecord",
     "hdf5": "cordee.systems.data.pack.formats.hdf5",
     "zarr": "cordee.systems.data.pack.formats.zarr",
     "squashfs": "cordee.systems.data.pack.formats.squashfs",

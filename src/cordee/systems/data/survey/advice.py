@@ -153,17 +153,16 @@ def _command(survey: Survey, machine: ReadingNode, size: int, small: bool) -> tu
     badly = next((chunks for chunks in survey.chunks if not chunks.fits), None)
     if survey.share("zarr") > _MOSTLY:
         store = _zarr_store(survey)
-        new = f"{store.removesuffix('.zarr')}-packed.zarr"
-        again = f"cordee data pack {quoted(store)} --as zarr --chunk samples --to {quoted(new)}"
+        again = f"cordee data pack {quoted(store)} --to {quoted(store.removesuffix('.zarr') + '-packed')}"
         if small:
             return f"{survey.files:,} chunk files are opened every epoch; in shards they are few", again
         if badly is not None:
             return f"the chunks of {badly.array} fit badly: {badly.reason}", again
         return "the chunks of the Zarr store are files of their own, and large enough", None
     if badly is not None and survey.share("hdf5") > _MOSTLY:
-        better = os.path.splitext(badly.path)[0] + "-samples.h5"
+        better = os.path.splitext(badly.path)[0] + "-packed"
         return f"the chunks of {badly.array} fit badly: {badly.reason}", (
-            f"cordee data pack {quoted(badly.path)} --as hdf5 --chunk samples --to {quoted(better)}"
+            f"cordee data pack {quoted(badly.path)} --to {quoted(better)}"
         )
     if small:
         shards = shards_of(size)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cordee.systems.data.node.shards.entries import PackedEntry, Sample
 from cordee.systems.data.node.shards.index import NO_LABEL
-from cordee.systems.data.pack._base import PackOptions, PackResult, Tell
 
 if TYPE_CHECKING:
     import numpy
@@ -34,11 +33,7 @@ class Which(NamedTuple):
 
 
 class Placed:
-    """Where the samples of a shard lie in it: what its part of the index is made of.
-
-    Attributes:
-        beside: small files that go along, by their ending.
-    """
+    """Where the samples of a shard lie in it: what its part of the index is made of."""
 
     def __init__(self, samples: int, fields: Sequence[str]) -> None:
         import numpy
@@ -48,7 +43,6 @@ class Placed:
         self._offset = numpy.zeros(shape, "<u8")
         self._length = numpy.full(shape, -1, "<i8")
         self._crc32 = numpy.zeros(shape, "<u4")
-        self.beside: dict[str, bytes] = {}
 
     def put(self, row: int, sample: Sample, entry: PackedEntry, offset: int, crc32: int) -> None:
         """Note where an entry's bytes begin, and their check sum."""
@@ -108,7 +102,3 @@ class PackFormat(ABC):
     def finish(self, plan: PackPlan, cuts: Sequence[tuple[int, int]]) -> dict[str, bytes]:
         """Return the small files that describe all shards, by their names below the data set's folder."""
         return {}
-
-    def rechunk(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
-        """Return what packs the plan's origin as a whole, arrays as arrays; None: it is packed sample by sample."""
-        return None

@@ -12,12 +12,10 @@ it. The file is laid out by h5py and the bytes are written to where its datasets
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cordee.systems.data.node.shards.entries import Sample
 from cordee.systems.data.node.shards.index import NO_LABEL
-from cordee.systems.data.pack._base import PackOptions, PackResult, Tell
 from cordee.systems.data.pack.formats._base import PackFormat, Placed, Tick, Which
 from cordee.systems.data.pack.formats.content import pieces, write_at
 from cordee.systems.data.pack.formats.target import FormatTarget
@@ -49,16 +47,6 @@ class HDF5(PackFormat):
         finally:
             os.close(descriptor)
         return placed
-
-    def rechunk(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
-        from cordee.systems.data.pack.origins.arrays import ArraysOrigin
-
-        if not isinstance(plan.origin, ArraysOrigin):
-            return None
-        from cordee.systems.data.pack.formats.rechunk._base import rechunk
-        from cordee.systems.data.pack.formats.rechunk.hdf5 import write_hdf5
-
-        return lambda plan, to, options, tell: rechunk(plan, to, options, tell, write_hdf5, is_file=True)
 
 
 def _lay_out(path: str, plan: PackPlan, samples: list[Sample]) -> tuple[dict[str, int], dict[str, list[int]]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cordee.systems.data.node.shards.entries import Sample
 from cordee.systems.data.node.shards.index import Shard, write_index
-from cordee.systems.data.pack._base import PackOptions, PackResult, PackTarget, Tell
+from cordee.systems.data.pack._base import PackOptions, PackTarget, Tell
 from cordee.systems.data.pack.formats._base import PackFormat, Placed, Which
 from cordee.systems.data.pack.formats.content import without_unreadable
 from cordee.systems.data.pack.formats.names import NAMES, names_of
@@ -22,14 +21,10 @@ if TYPE_CHECKING:
 
 
 class FormatTarget(ShardsTarget):
-    """Packs to shards of a format; files of arrays become files of arrays where the format has a `rechunk`."""
+    """Packs to shards of a format."""
 
     def __init__(self, made: PackFormat) -> None:
         self.format, self.kind, self.made = made, made.name, re.compile(f"{made.files}|{re.escape(NAMES)}")
-
-    def pack(self, plan: PackPlan, to: str, options: PackOptions, tell: Tell) -> PackResult:
-        rechunk = self.format.rechunk(plan)
-        return rechunk(plan, to, options, tell) if rechunk is not None else super().pack(plan, to, options, tell)
 
     def cut(self, plan: PackPlan, options: PackOptions) -> list[tuple[int, int]]:
         return self.format.cut(plan, options.shard_bytes)
@@ -89,8 +84,6 @@ class _FormatPacking(Packing):
                 sync(str(partial))
             name = self.format.shard(self.name, number)
             size = partial.stat().st_size
-            for ending, content in placed.beside.items():
-                _put(self.place, self.state, os.path.splitext(name)[0] + ending, content)
             self.place.take(str(partial), name)
             self.state.note_left_out(number, left_out)
             write_index(

@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import DataError
 from cordee.systems.data.node.shards.entries import Sample
 from cordee.systems.data.node.shards.index import NO_LABEL
-from cordee.systems.data.pack._base import PackOptions, PackResult, Tell
 from cordee.systems.data.pack.formats._base import PackFormat, Placed, Tick, Which
 from cordee.systems.data.pack.formats.content import pieces, write_at
 from cordee.systems.data.pack.formats.target import FormatTarget
@@ -92,16 +91,6 @@ class Zarr(PackFormat):
             files["label/zarr.json"] = _array((samples,), (samples,), "int64", NO_LABEL, _LITTLE, ("sample",))
             files["label/c/0"] = struct.pack(f"<{samples}q", *labels)
         return files
-
-    def rechunk(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
-        from cordee.systems.data.pack.origins.arrays import ArraysOrigin
-
-        if not isinstance(plan.origin, ArraysOrigin):
-            return None
-        from cordee.systems.data.pack.formats.rechunk._base import rechunk
-        from cordee.systems.data.pack.formats.rechunk.zarr import write_zarr
-
-        return lambda plan, to, options, tell: rechunk(plan, to, options, tell, write_zarr, is_file=False)
 
 
 def _vector(name: str, values: list[bytes]) -> dict[str, bytes]:

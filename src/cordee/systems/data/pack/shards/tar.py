@@ -65,12 +65,6 @@ class ShardsTarget(Target):
         """Put what describes all shards in its place; the index follows."""
 
     def pack(self, plan: PackPlan, to: str, options: PackOptions, tell: Tell) -> PackResult:
-        if options.chunk not in ("", "samples"):
-            raise UsageError(
-                "samples of this format stand one by one, not in chunks",
-                given=f"--chunk {options.chunk} --as {self.kind}",
-                allowed="--chunk for arrays that are written to hdf5 or zarr",
-            )
         with writing_to(to):
             return self._pack(plan, to, options, tell)
 
