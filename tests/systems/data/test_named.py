@@ -79,7 +79,5 @@ def test_every_command_takes_a_name(job: Path) -> None:
     assert cordee("unpack", "pictures", "--to", "back")["files"] == 3
     assert cordee("pack", "pictures", "--index-only", "--to", "index")["samples"] == 3
     assert cordee("survey", "theirs")["path"] == str(job.parent / "site")
-    found = cordee(
-        "bench", "theirs", "--seconds", "0.05", "--rounds", "1", "--no-trace", "--no-keep", "--cache", "warm"
-    )
+    found = cordee("bench", "theirs", "--seconds", "0.05", "--rounds", "1", "--no-keep", "--cache", "warm")
     assert found["target"] == str(job.parent / "site")

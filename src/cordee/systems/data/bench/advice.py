@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from cordee.core.findings import Finding
 from cordee.core.units import format_size
 from cordee.systems.data.bench.pieces import SampleSpans
-from cordee.systems.data.bench.requests import Metadata, SampleRequests
 from cordee.systems.data.bench.rounds import CacheState
 from cordee.systems.data.bench.settings import Settings
 from cordee.systems.data.node.read.limits import file_system
@@ -29,8 +28,6 @@ _LONG_FIRST_S = 10.0
 def advise(
     settings: Settings,
     state: CacheState,
-    requests: SampleRequests,
-    metadata: Metadata,
     pieces: SampleSpans | None,
     warm_samples_per_s: float | None = None,
     without_workers: float | None = None,
@@ -43,8 +40,7 @@ def advise(
     """
     found = [
         *_need(settings, state),
-        *_metadata(settings, metadata, pieces),
-        *_requests(settings, requests, pieces),
+        *_requests(settings, state, pieces),
         *_processor(settings, state),
         *_workers(settings, warm_samples_per_s, without_workers),
         *_first_batch(state),
@@ -87,26 +83,9 @@ def _need(settings: Settings, state: CacheState) -> Iterator[Finding]:
         yield Finding(text, "info" if ratio >= 1.5 else "warn", "data.need", evidence=evidence)
 
 
-def _metadata(settings: Settings, metadata: Metadata, pieces: SampleSpans | None) -> Iterator[Finding]:
-    each = metadata.per_sample
-    if each is None or each < 1:
-        return
-    epoch = f", {each * pieces.samples:.0f} an epoch" if pieces and pieces.whole else ""
-    packed = pieces is not None and pieces.kind == "packed"
-    yield Finding(
-        f"{each:.1f} metadata calls a sample{epoch}: a shared file system answers them for everybody",
-        "warn",
-        "data.metadata",
-        next="keep the shards open from one sample to the next"
-        if packed
-        else f"cordee data pack {settings.target} --to PACKED",
-        evidence={"per_sample": each, "calls": metadata.calls},
-    )
-
-
-def _requests(settings: Settings, requests: SampleRequests, pieces: SampleSpans | None) -> Iterator[Finding]:
-    size, wanted = requests.mean_bytes, recommended_bytes(settings.target)
-    if size is None or size >= wanted:
+def _requests(settings: Settings, state: CacheState, pieces: SampleSpans | None) -> Iterator[Finding]:
+    size, wanted = state.bytes_per_read, recommended_bytes(settings.target)
+    if size is None or size >= wanted or not _reads(state):
         return
     shared = is_shared(settings.target)
     # Not by the share of the limit: of many small files the bare loop's requests are as small.
@@ -121,6 +100,13 @@ def _requests(settings: Settings, requests: SampleRequests, pieces: SampleSpans 
         next=_larger(settings, pieces, shared),
         evidence={"mean_bytes": size, "recommended_bytes": wanted},
     )
+
+
+def _reads(state: CacheState) -> bool:
+    """Return whether samples come by the calls that the kernel counts: files that are mapped, and sockets, have none."""
+    if state.bytes_per_s is None or not state.reads_per_sample or not state.bytes_per_read:
+        return False
+    return 2 * state.reads_per_sample * state.bytes_per_read >= state.bytes_per_s / state.samples_per_s
 
 
 def _larger(settings: Settings, pieces: SampleSpans | None, shared: bool) -> str:

@@ -24,8 +24,6 @@ from cordee.machine.processes.parent import die_with_parent
 from cordee.systems.data.bench.sizes import size_of
 from cordee.systems.data.bench.usage import usage_of
 
-# A trace of system calls shows this name where the measured part of a round begins and ends.
-MARKER = "/cordee-data-bench-marker"
 _LINES_OF_TRACEBACK = 20
 
 
@@ -72,8 +70,8 @@ class MeasuredLoader:
         self._make = make
         self._expected = expected
 
-    def play(self, seconds: float, samples: int, batches: int = 0, again: bool = True) -> dict[str, Any]:
-        """Load until `seconds` after the first batch are over, or so many `batches` (0: any number) were given.
+    def play(self, seconds: float, samples: int, again: bool = True) -> dict[str, Any]:
+        """Load until `seconds` after the first batch are over.
 
         Args:
             samples: most of one pass, 0: all.
@@ -87,8 +85,7 @@ class MeasuredLoader:
         firsts: list[int] = []
         given: list[int] = []
         sizes: list[int] = []
-        _mark()
-        before, counts = usage_of(os.getpid()), self.counts()
+        before, stored = usage_of(os.getpid()), self.stored_bytes()
         until, going = math.inf, True
         while going:
             held, in_pass = len(waits), 0
@@ -104,29 +101,28 @@ class MeasuredLoader:
                 given.append(count)
                 sizes.append(size)
                 in_pass += count
-                going = now < until and len(given) != batches
+                going = now < until
                 if not going or in_pass >= samples > 0:
                     break
                 asked = time.perf_counter()
             going = going and again and len(waits) > held
             used = usage_of(os.getpid()).since(before) if not going else None
             batch = iterator = None  # a loader's threads and workers end before the next pass begins
-        _mark()
         return {
             "waits_s": waits,
             "samples": given,
             "bytes": sizes,
             "firsts": firsts,
             "used": used._asdict() if used else None,
-            "counts": _less(self.counts(), counts),
+            "stored_bytes": None if stored is None else (self.stored_bytes() or 0) - stored,
         }
 
     def about(self) -> dict[str, Any]:
         """Return what the loader knows of its data set."""
         return {}
 
-    def counts(self) -> dict[str, Any] | None:
-        """Return what the loader itself counts of its requests to storage; None: it does not."""
+    def stored_bytes(self) -> int | None:
+        """Return how many bytes the loader has asked storage for so far; None: it does not count them."""
         return None
 
 
@@ -160,23 +156,9 @@ class _Own(MeasuredLoader):
         batches: Iterable[Any] = self._set.loader(workers=self._workers) if self._workers else self._set
         return batches
 
-    def counts(self) -> dict[str, Any] | None:
+    def stored_bytes(self) -> int | None:
         counts = None if self._workers else getattr(self._set, "counts", None)
-        if counts is None:
-            return None
-        return {"requests": counts.requests, "bytes": counts.bytes, "opens": counts.opens, "sizes": list(counts.sizes)}
-
-
-def _mark() -> None:
-    with contextlib.suppress(OSError):
-        os.stat(MARKER)
-
-
-def _less(now: dict[str, Any] | None, before: dict[str, Any] | None) -> dict[str, Any] | None:
-    if now is None or before is None:
-        return None
-    less = {key: now[key] - before[key] for key in ("requests", "bytes", "opens")}
-    return {**less, "sizes": [late - early for late, early in zip(now["sizes"], before["sizes"], strict=True)]}
+        return None if counts is None else int(counts.bytes)
 
 
 def _foreign(request: dict[str, Any]) -> Callable[[], Iterable[Any]]:

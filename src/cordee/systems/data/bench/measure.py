@@ -19,7 +19,6 @@ from cordee.systems.data.bench import bare
 from cordee.systems.data.bench.advice import advise, is_shared
 from cordee.systems.data.bench.pieces import SampleSpans, find_pieces
 from cordee.systems.data.bench.remote import LoaderProcess
-from cordee.systems.data.bench.requests import Metadata, SampleRequests, look
 from cordee.systems.data.bench.rounds import CacheState, can_be_cold, play_rounds, sample_rate
 from cordee.systems.data.bench.settings import Settings
 from cordee.systems.data.node.read.limits import file_system, write_limits
@@ -49,8 +48,6 @@ class BenchResult:
     measured: float
     main: str
     states: dict[str, CacheState]
-    requests: SampleRequests
-    metadata: Metadata
     copy_bytes_per_s: float
     without_workers: float | None
     pieces: SampleSpans | None
@@ -85,8 +82,8 @@ class BenchResult:
             "start_s": self.ready_s,
             "cpu_s_per_1000_samples": main.cpu_s,
             "copy_bytes_per_s": self.copy_bytes_per_s,
-            "requests": asdict(self.requests),
-            "metadata": asdict(self.metadata),
+            "reads_per_sample": main.reads_per_sample,
+            "bytes_per_read": main.bytes_per_read,
             "samples_per_s_without_workers": self.without_workers,
             "need_samples_per_s": settings.need_samples_per_s,
             "enough": self.enough,
@@ -136,10 +133,9 @@ def measure(settings: Settings, *, keep: bool = True) -> BenchResult:
             f"the data set cannot be read: {error.strerror}", given=error.filename or settings.target
         ) from None
     main = _main(states, pieces, available)
-    requests, metadata = look(settings, states[main], _places(settings, pieces))
     without = _without_workers(settings, len(chosen))
     warm = states["warm"].samples_per_s if "warm" in states else None
-    found = advise(settings, states[main], requests, metadata, pieces, warm, without)
+    found = advise(settings, states[main], pieces, warm, without)
     identity = loader.identity or (pieces.identity if pieces else "")
     kept = _keep(identity, store or os.path.realpath(settings.target), states, measured) if keep else None
     return BenchResult(
@@ -148,8 +144,6 @@ def measure(settings: Settings, *, keep: bool = True) -> BenchResult:
         measured=measured,
         main=main,
         states=states,
-        requests=requests,
-        metadata=metadata,
         copy_bytes_per_s=bare.copy_rate(),
         without_workers=without,
         pieces=pieces,
@@ -177,12 +171,6 @@ def _as_read(pieces: SampleSpans | None, loader: LoaderProcess) -> SampleSpans |
         return pieces
     grouped = pieces.samples / loader.size if pieces.kind == "files" and pieces.whole else 1.0
     return replace(pieces, identity=loader.identity, per_sample=grouped)
-
-
-def _places(settings: Settings, pieces: SampleSpans | None) -> list[str]:
-    """Return where the data set's files lie: shards may lie apart from their index."""
-    shards = {os.path.dirname(path) for path in pieces.files} if pieces and pieces.kind == "packed" else set()
-    return [settings.target, *sorted(shards)]
 
 
 def _order(pieces: SampleSpans, settings: Settings) -> np.ndarray:

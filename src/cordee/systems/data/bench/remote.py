@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -25,8 +24,6 @@ class LoaderProcess:
 
     Args:
         request: what to load, as `child.make_loader` takes it.
-        front: put before the command, as a tracer is.
-        variables: of its environment, on top of this process's.
         start_s: how long making the loader may take (imports, opening).
         grace_s: how long a round may take beside three times what was asked for.
 
@@ -41,22 +38,19 @@ class LoaderProcess:
     def __init__(
         self,
         request: dict[str, Any],
-        front: Sequence[str] = (),
         start_s: float = 300.0,
         grace_s: float = 300.0,
-        variables: Mapping[str, str] | None = None,
     ) -> None:
         ours, theirs = socket.socketpair()
         self._name = request.get("function") or request["target"]
         self._channel, self._rest, self._grace_s = ours, b"", grace_s
-        command = [*front, *module_argv("cordee.systems.data.bench.child", str(theirs.fileno()), user_site=True)]
+        command = module_argv("cordee.systems.data.bench.child", str(theirs.fileno()), user_site=True)
         # What a loader prints must not come between a JSON document's lines.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno() if _has_number(sys.stderr) else subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            env={**os.environ, **(variables or {})},
             start_new_session=True,
         )
         theirs.close()
@@ -69,9 +63,9 @@ class LoaderProcess:
             self.close()
             raise
 
-    def play(self, seconds: float, samples: int = 0, batches: int = 0, again: bool = True) -> dict[str, Any]:
+    def play(self, seconds: float, samples: int = 0, again: bool = True) -> dict[str, Any]:
         """Return what a round measured (`child.Loader.play`); one that takes far longer than `seconds` is a hang."""
-        round_ = {"seconds": seconds, "samples": samples, "batches": batches, "again": again}
+        round_ = {"seconds": seconds, "samples": samples, "again": again}
         answer = self._ask(round_, self._grace_s + 3 * seconds)
         if not sum(answer["samples"]):
             raise DataError(

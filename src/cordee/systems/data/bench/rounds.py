@@ -32,6 +32,8 @@ class CacheState:
         direct_bytes_per_s: large reads one after the other: O_DIRECT, or ranges of a store's objects.
         latency_s: `p50`, `p95`, `p99`, `max` of the wait for a batch, the first of each pass left out.
         cpu_s: of the loader's processes, seconds per thousand samples; `cores` is how many of them it kept busy.
+        reads_per_sample, bytes_per_read: of /proc, over all reading of the loader's processes, pipes between them included;
+            None: not known.
         device_share: bytes that came from a device, of the bytes on storage.
     """
 
@@ -58,7 +60,6 @@ class CacheState:
     bytes_per_read: float | None
     device_share: float | None
     cached_share: float | None
-    counts: dict[str, Any] | None
 
 
 def play_rounds(
@@ -138,9 +139,9 @@ def _state(
     rate = statistics.median(rates)
     stored = float(pieces.payload[chosen].mean()) * pieces.per_sample if pieces and pieces.kind != "blocks" else None
     given_rate = statistics.median(_rate(round_, "bytes") for round_ in played)
-    counts = _summed([round_["counts"] for round_ in played])
-    if stored is None and counts is not None and pieces is None:
-        stored = counts["bytes"] / samples
+    asked = _total([round_["stored_bytes"] for round_ in played])
+    if asked is not None and pieces is None:
+        stored = asked / samples
     bytes_per_s = rate * stored if stored is not None else given_rate
     bare_rate = statistics.median(read.bytes / read.seconds for read in bares) if bares else None
     direct = statistics.median(directs) if directs else None
@@ -176,7 +177,6 @@ def _state(
         bytes_per_read=read_bytes / reads if reads and read_bytes is not None else None,
         device_share=device / (samples * stored) if device is not None and stored else None,
         cached_share=cached,
-        counts=counts,
     )
 
 
@@ -209,11 +209,3 @@ def _percentiles(waits: list[float]) -> dict[str, float]:
 def _total(values: list[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
-
-
-def _summed(counts: list[dict[str, Any] | None]) -> dict[str, Any] | None:
-    known = [one for one in counts if one is not None]
-    if not known:
-        return None
-    total: dict[str, Any] = {key: sum(one[key] for one in known) for key in ("requests", "bytes", "opens")}
-    return {**total, "sizes": [sum(sizes) for sizes in zip(*(one["sizes"] for one in known), strict=True)]}

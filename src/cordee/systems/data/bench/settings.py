@@ -22,7 +22,6 @@ class Settings:
         cache: `warm`, `cold`, or `auto`: both where the page cache can be emptied of the files.
         function: `module:function` or `file.py:function` that returns an iterable of batches; None: Cordée's loader.
         arguments: of that function.
-        trace: also run shortly under strace, where it is there.
         need_samples_per_s: what the training takes; None: not known.
     """
 
@@ -40,7 +39,6 @@ class Settings:
     cache: str = "auto"
     function: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    trace: bool = True
     need_samples_per_s: float | None = None
 
     @property

@@ -6,15 +6,12 @@ from cordee.core.units import format_duration, format_size
 from cordee.systems.data.bench.measure import BenchResult
 from cordee.systems.data.bench.rounds import CacheState
 
-_BAR = 40
-
 
 def render(result: BenchResult) -> str:
     """Return the lines of a measurement: rates beside the limit, latency, cost, requests, advice."""
     lines = [_title(result), ""]
     for name in sorted(result.states, key=lambda name: name != result.main):
         lines += [*_state(result.states[name], main=name == result.main), ""]
-    lines += [*_requests(result), ""]
     lines += [f"memory copy     {format_size(result.copy_bytes_per_s)}/s, one thread"]
     if result.without_workers is not None:
         lines.append(f"without workers {result.without_workers:.0f} samples/s")
@@ -55,6 +52,7 @@ def _state(state: CacheState, *, main: bool) -> list[str]:
         f"  a batch       {latency}; the first {format_duration(state.first_batch_s)}",
         f"  processor     {state.cpu_s:.3f} s per 1000 samples, {state.cores:.2f} cores, {state.processes} processes",
     ]
+    lines.append(f"  requests      {_requests(state)}")
     low, high = min(state.samples_per_s_rounds), max(state.samples_per_s_rounds)
     lines.append(f"  rounds        {state.rounds}, {low:.0f} to {high:.0f} samples/s; {state.samples} samples in all")
     return lines
@@ -72,26 +70,8 @@ def _limit(state: CacheState) -> str:
     return f"{format_size(state.limit_bytes_per_s)}/s ({', '.join(parts)})"
 
 
-def _requests(result: BenchResult) -> list[str]:
-    requests, metadata = result.requests, result.metadata
-    mean = "" if requests.mean_bytes is None else f"{format_size(requests.mean_bytes)} on average, "
-    each = "" if requests.per_sample is None else f"{requests.per_sample:.2f} a sample "
-    lines = [f"requests        {mean}{each}({requests.source})"]
-    most = max((requests.histogram or {0: 1}).values())
-    for bound, number in (requests.histogram or {}).items():
-        lines.append(f"  up to {_bound(bound):>8}  {number:>8}  {'#' * max(1, round(_BAR * number / most))}")
-    each = "not known" if metadata.per_sample is None else f"{metadata.per_sample:.3f} a sample"
-    calls = ", ".join(f"{name} {number}" for name, number in metadata.calls.items())
-    lines.append(f"metadata calls  {each} ({metadata.source}{'; ' + calls if calls else ''})")
-    return lines
-
-
-def _bound(size: int) -> str:
-    """Return a bound as people read it: `64 KiB`; 0: there is none."""
-    if not size:
-        return "any"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            break
-        size //= 1024
-    return f"{size} {unit}"
+def _requests(state: CacheState) -> str:
+    if state.bytes_per_read is None or state.reads_per_sample is None:
+        return "not known"
+    each = f"{format_size(state.bytes_per_read)} on average, {state.reads_per_sample:.2f} a sample"
+    return f"{each}, pipes between processes included"

@@ -50,7 +50,6 @@ from cordee.systems.data.cli.named import catalogue_option, place_of
     show_default=True,
     help="State of the page cache; auto: both.",
 )
-@click.option("--trace/--no-trace", default=True, help="Count system calls in a short run, where strace is there.")
 @click.option("--need", type=click.FloatRange(0, min_open=True), metavar="N", help="Samples/s that one rank takes.")
 @click.option("--run", "run", metavar="RUN", help="Take what is needed from what this run's ranks took.")
 @click.option("--keep/--no-keep", default=True, help="Keep the limit for the reports of trainings.")
