@@ -1,4 +1,4 @@
-"""Many stretches of files in one call."""
+"""Many stretches of files at once, in threads."""
 
 from __future__ import annotations
 
@@ -8,18 +8,7 @@ import threading
 
 import pytest
 
-from cordee.systems.data.node.read.packed import batch_pread as many
 from cordee.systems.data.node.read.packed.batch_pread import ManyReads
-
-
-@pytest.fixture(params=["lists", "one by one"])
-def way(request, monkeypatch):
-    """Both ways: the kernel's lists, and where there are none."""
-    if request.param == "one by one":
-        monkeypatch.setattr(many, "_calls", lambda: None)
-    elif many._calls() is None:
-        pytest.fail("this kernel has no io_submit, or this interpreter's bytes lie elsewhere")
-    return request.param
 
 
 @pytest.fixture
@@ -55,7 +44,7 @@ def drawn(files, contents, count, seed):
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("count", [0, 1, 5, 256, 257, 1000])
-def test_stretches_come_in_the_order_asked_for(way, opened, threads, count):
+def test_stretches_come_in_the_order_asked_for(opened, threads, count):
     reads = ManyReads(threads)
     files, sizes, begins, expected = drawn(*opened, count, seed=count + threads)
     assert reads.read(files, sizes, begins) == expected
@@ -63,7 +52,7 @@ def test_stretches_come_in_the_order_asked_for(way, opened, threads, count):
     reads.close()
 
 
-def test_what_was_begun_is_read_while_other_lists_are(way, opened):
+def test_what_was_begun_is_read_while_other_lists_are(opened):
     reads = ManyReads(2)
     lists = [drawn(*opened, 300, seed) for seed in range(6)]
     begun = [reads.start(*each[:3]) for each in lists]
@@ -75,7 +64,7 @@ def test_what_was_begun_is_read_while_other_lists_are(way, opened):
     reads.close()
 
 
-def test_a_file_that_cannot_be_read_is_an_error_and_the_next_list_is_read(way, opened, tmp_path):
+def test_a_file_that_cannot_be_read_is_an_error_and_the_next_list_is_read(opened, tmp_path):
     files, contents = opened
     reads = ManyReads(2)
     unreadable = os.open(tmp_path / "0", os.O_WRONLY)
@@ -91,25 +80,6 @@ def test_a_file_that_cannot_be_read_is_an_error_and_the_next_list_is_read(way, o
     reads.close()
 
 
-def test_where_the_kernel_gives_no_list_stretches_are_read_one_by_one(opened, monkeypatch):
-    real = many._calls()
-    assert real is not None
-    refused = []
-
-    def call(number, *arguments):
-        if number == real.setup:
-            refused.append(number)
-            return -1
-        return real.call(number, *arguments)
-
-    monkeypatch.setattr(many, "_calls", lambda: real._replace(call=call))
-    reads = ManyReads(2)
-    asked = drawn(*opened, 50, 2)
-    assert reads.read(*asked[:3]) == asked[3]
-    assert refused
-    reads.close()
-
-
 def test_bytes_are_their_own_and_stay_what_they_were(opened):
     reads = ManyReads(1)
     files, contents = opened
@@ -120,7 +90,7 @@ def test_bytes_are_their_own_and_stay_what_they_were(opened):
     reads.close()
 
 
-def test_closing_ends_the_threads_and_what_was_begun_is_read_before(way, opened):
+def test_closing_ends_the_threads_and_what_was_begun_is_read_before(opened):
     before = set(threading.enumerate())
     reads = ManyReads(4)
     asked = drawn(*opened, 400, 3)

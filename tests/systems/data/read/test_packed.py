@@ -338,12 +338,6 @@ def test_a_forked_worker_reads_while_its_parent_reads_on(tmp_path, pack, make, w
     assert child.exitcode == 0
 
 
-@pytest.fixture
-def single_reads(monkeypatch):
-    """Every stretch is an `os.pread` of its own, which a test may replace."""
-    monkeypatch.setattr(many, "_calls", lambda: None)
-
-
 def failing(number, times):
     """Return an os.pread that fails so many times for requests of more than a header."""
     real, left = os.pread, [times]
@@ -368,7 +362,7 @@ def test_a_file_that_was_replaced_on_its_server_is_opened_anew(tmp_path, pack, m
 
 
 @pytest.mark.parametrize("way", ["none", "advise", "fetch"])
-def test_storage_that_fails_is_named_with_the_sample(tmp_path, pack, make, monkeypatch, single_reads, way):
+def test_storage_that_fails_is_named_with_the_sample(tmp_path, pack, make, monkeypatch, way):
     source = PackedSource(pack(tmp_path / "set", make(10)), ahead=way)
     source.read(numpy.array([0]))  # the shard is compared with its index
     source.expect(numpy.arange(10))
@@ -385,11 +379,11 @@ def test_a_list_that_fails_is_read_again_sample_by_sample(tmp_path, pack, make, 
     source = PackedSource(pack(tmp_path / "set", samples), ahead="none")
     tried = []
 
-    def read(lists, files, sizes, begins):
+    def read(files, sizes, begins):
         tried.append(len(files))
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(many._Lists, "read", read)
+    monkeypatch.setattr(many, "read_here", read)
     for found in (source.read(numpy.arange(40)), source.begin(numpy.arange(40))()):
         assert list(found) == [without_key(sample) for sample in samples]
     assert tried
@@ -426,7 +420,7 @@ def test_a_begun_read_of_a_shard_that_is_cut_off_names_the_sample(tmp_path, pack
     source.close()
 
 
-def test_answers_in_parts_are_put_together(tmp_path, pack, make, monkeypatch, single_reads):
+def test_answers_in_parts_are_put_together(tmp_path, pack, make, monkeypatch):
     samples = make(10)
     source = PackedSource(pack(tmp_path / "set", samples))
     real = os.pread

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 from cordee.systems.data.node.read._base import Samples
 from cordee.systems.data.node.read.batches.columns import SampleTable
 from cordee.systems.data.node.read.counters import ReadCounts
-from cordee.systems.data.node.read.packed.batch_pread import ManyReads, PendingRead
+from cordee.systems.data.node.read.packed.batch_pread import ManyReads, PendingRead, read_here
 from cordee.systems.data.node.read.packed.files import Files
 from cordee.systems.data.node.read.packed.layout import PackedLayout, SampleBlock, assembled
 
@@ -123,7 +123,7 @@ class BlockReading:
 
     def samples_here(self) -> Samples:
         """Return the samples, read by this thread alone, whatever other threads read."""
-        return self._timed(self._many.read_here)
+        return self._timed(read_here)
 
     def _timed(self, read: Callable[..., list[bytes]]) -> Samples:
         began = time.perf_counter()
