@@ -339,29 +339,23 @@ Numbers and names are NVIDIA's (docs.nvidia.com/deploy/xid-errors). One that is 
 
 
 def data_sets() -> str:
-    """Return the catalogue page: every data set, field, unit and source."""
+    """Return the catalogue page: every data set, field and unit."""
     return "\n".join([_DATA_SETS, *(_data_set(one) for one in datasets())])
 
 
 _DATA_SETS = """# Data sets
 
-Everything that Cordée leaves for others to read, rendered from the code that writes it. Programs get the same from
+Everything that Cordée leaves for others to read. Programs get the same from
 `/api/catalogue` of `cordee serve`; the [notebook](notebook.md) shows how to work with it. Numbers that were not measured are NaN
 in arrays and null in JSON, never zero; times are UTC.
 """
 
 
 def _data_set(one: ReportDataSet) -> str:
-    typed = any(field.kind for field in one.fields)
-    sourced = any(field.source for field in one.fields)
-    heads = ["field", *(["type"] if typed else []), "unit", *(["source"] if sourced else []), "meaning"]
-    rows = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    rows = ["| field | type | unit | meaning |", "|---|---|---|---|"] if one.fields else []
     for field in one.fields:
-        kind = [_cell(f"`{field.kind}`" if field.kind else "")] if typed else []
-        source = [_cell(field.source)] if sourced else []
-        rows.append(
-            "| " + " | ".join([f"`{field.name}`", *kind, _cell(field.unit), *source, _cell(field.meaning)]) + " |"
-        )
+        kind = _cell(f"`{field.kind}`" if field.kind else "")
+        rows.append(f"| `{field.name}` | {kind} | {_cell(field.unit)} | {_cell(field.meaning)} |")
     where = f"In `{one.where}`" if "/" in one.where and " " not in one.where else f"In {one.where}"
     return "\n".join(
         [

@@ -211,7 +211,7 @@ def test_what_it_leaves_is_in_the_catalogue_of_data_sets(tmp_path: Path):
     )
     env = {**os.environ, "PYTHONPATH": str(WINDOW)}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
-    assert "Field(name='window'" in done.stdout, done.stderr
+    assert "ReportDataSet(name='window'" in done.stdout, done.stderr
 
 
 def test_a_stranger_imports_no_face():

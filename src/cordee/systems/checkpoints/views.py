@@ -36,8 +36,6 @@ class CheckpointView(RunView):
 
 def data_sets() -> tuple[KeptData, ...]:
     """Return what a checkpoint holds."""
-    from cordee.systems.checkpoints.node.manifest import complete
-
     return (
         KeptData(
             "checkpoints",
@@ -46,7 +44,5 @@ def data_sets() -> tuple[KeptData, ...]:
             "JSON, `cordee.checkpoint/1`, beside the files that it lists",
             "`cordee.checkpointer(...).restore()`; `/api/runs/RUN` (`checkpoints`)",
             "What a complete checkpoint holds.",
-            "cordee.checkpointer",
-            (complete,),
         ),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cordee.systems.egress.node.companion import node_facts, told_of
 from cordee.telemetry.shown.kept_data import KeptData
 
 
@@ -16,7 +15,5 @@ def data_sets() -> tuple[KeptData, ...]:
             "by node: `devices` by address, `node` for what holds for all of them",
             '`run.facts("egress")`; `/api/runs/RUN/devices?group=egress`',
             "What went to each address and came from it since the run began on a node, and how it was counted.",
-            "the agent",
-            (told_of, node_facts),
         ),
     )

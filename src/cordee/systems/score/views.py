@@ -29,8 +29,7 @@ class Scores(ComputedDocuments):
 
 def data_sets() -> tuple[KeptData, ...]:
     """Return what a scoring leaves."""
-    from cordee.systems.score import document
-    from cordee.systems.score.result import Caps, Diagnosis, Saturation, ScoreShares
+    from cordee.systems.score.result import Caps, Diagnosis, ScoreShares
     from cordee.systems.score.trace.model import ScoredDevice, ScoredJob
 
     return (
@@ -41,10 +40,7 @@ def data_sets() -> tuple[KeptData, ...]:
             "JSON, `cordee.score/1`; ratios are 0-1, what is not known is null",
             "`cordee score RUN --json`; `/api/runs/RUN/score`",
             "How well the GPUs (where there are none, the cores) were used, and why not better.",
-            "insight",
-            (document.document,),
-            said=(Saturation, ScoreShares),
-            parts={
+            {
                 "": ScoreShares,
                 "job.": ScoredJob,
                 "devices[].": ScoredDevice,

@@ -17,9 +17,7 @@ def data_sets() -> tuple[KeptData, ...]:
             "JSON lines, `cordee.tasks/1`, one a task; files after the first hold tasks that were added",
             "`cordee farm show RUN --json` (`list`)",
             "What each task runs, and what it asks for.",
-            "`cordee farm`",
-            (FarmTask.document,),
-            (FarmTask,),
+            {"": FarmTask},
         ),
         KeptData(
             "tasks/journal",
@@ -28,9 +26,6 @@ def data_sets() -> tuple[KeptData, ...]:
             "JSON lines as the run's journal: `tasks_given`, `tasks_ended` (a row for each try), `tasks_retried`, `tasks_added`; of sweeps `trials_made`, `trials_wanted`, `trials_reached`",
             "`cordee farm show RUN --json` (`list`)",
             "Which tries of tasks began on which node, and how they ended: the truth about a farm.",
-            "the supervisor, and `cordee farm retry` and `add`",
-            (),
-            (TaskEnd,),
             {"ended[].": TaskEnd},
         ),
     )

@@ -35,7 +35,6 @@ def recent_verdicts() -> dict[str, dict[str, int]]:
 def data_sets() -> tuple[KeptData, ...]:
     """Return what vettings leave."""
     from cordee.systems.vetting.node.checks._base import Result
-    from cordee.systems.vetting.node.judge import history, verdict
 
     return (
         KeptData(
@@ -45,10 +44,7 @@ def data_sets() -> tuple[KeptData, ...]:
             "JSON, `cordee.vetting/1`",
             "`run.state.vetting`, `run.state.nodes`; `cordee vet --json`; `/api/runs/RUN`",
             "What was found on the nodes before the ranks started.",
-            "vetting",
-            (verdict.decide,),
-            parts={"nodes[].results[].": Result},
-            sources={"nodes[].results[].": "the check"},
+            {"nodes[].results[].": Result},
         ),
         KeptData(
             "history",
@@ -57,8 +53,5 @@ def data_sets() -> tuple[KeptData, ...]:
             "JSON lines, `cordee.history/1`: a header, then a line for each node",
             "`cordee nodes history NODE --json`; `/api/fleet`",
             "Every vetting of a site, for as long as its policy keeps them.",
-            "vetting",
-            (history._header, history._node_line, history._result),
-            said=(Result,),
         ),
     )

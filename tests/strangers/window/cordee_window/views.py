@@ -22,4 +22,4 @@ def data_sets() -> tuple[KeptData, ...]:
     """Return what it leaves."""
     said = "How long it is open, as it was planned."
     where = ("plan.json", "JSON", "`run.plan`")
-    return (KeptData("window", "The window", *where, said, "the job document", (WindowView.document,)),)
+    return (KeptData("window", "The window", *where, said),)

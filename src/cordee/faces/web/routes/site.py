@@ -34,5 +34,5 @@ def pages(request: Request) -> Response:
 
 @router.get("/catalogue", response_model=Catalogue)
 def catalogue(request: Request) -> Response:
-    """Return every data set that Cordée leaves: fields, units, where they come from, how to read them."""
+    """Return every data set that Cordée leaves: fields, units, how to read them."""
     return document_answer(request, catalogue_document())

@@ -1,10 +1,10 @@
-/** Every data set, field, unit and source that Cordée has. */
+/** Every data set, field and unit that Cordée has. */
 
 import { html } from "../vendor/htm-preact-3.1.1.js";
 import { useData } from "../hooks.js";
 import { Empty, Loaded, Panel, Search, Table, Words, plain } from "../ui.js";
 
-const FIRST = ["name", "unit", "kind", "source", "meaning"];
+const FIRST = ["name", "unit", "kind", "meaning"];
 
 function columnsOf(fields) {
   const names = [...new Set(fields.flatMap(Object.keys))];
@@ -21,18 +21,18 @@ export default function Catalogue({ query, setQuery }) {
   const state = useData("api/catalogue");
   const text = (query.text || "").toLowerCase();
   return html`<h1>Catalogue</h1>
-    <p class="soft">Everything that a run records, with its unit and what measures it. It is read from the code that writes it.</p>
-    <div class="bar"><${Search} label="Field, unit, source" value=${query.text || ""} onInput=${(value) => setQuery({ text: value })} /></div>
+    <p class="soft">Everything that a run records, with its unit.</p>
+    <div class="bar"><${Search} label="Field, unit" value=${query.text || ""} onInput=${(value) => setQuery({ text: value })} /></div>
     <${Loaded} state=${state} what="the catalogue">${({ datasets }) => {
       const found = datasets
         .map((one) => ({ ...one, fields: (one.fields || []).filter((field) => JSON.stringify([one.name, Object.values(field)]).toLowerCase().includes(text)) }))
-        .filter((one) => one.fields.length || (!one.fields && plain(one).toLowerCase().includes(text)));
+        .filter((one) => one.fields.length || plain(one).toLowerCase().includes(text));
       if (!found.length) return html`<${Empty} title="Nothing matches." />`;
       return found.map((one) => {
         const rest = Object.entries(one).filter(([name, value]) => !["name", "title", "fields", "meaning", "text"].includes(name) && value !== null && value !== "");
         return html`<${Panel} key=${one.name} title=${one.title || one.name} note=${html`<${Words} text=${one.meaning || one.text} />`}>
           ${rest.length > 0 && html`<dl class="facts">${rest.map(([name, value]) => html`<dt>${name}</dt><dd><${Words} text=${plain(value)} /></dd>`)}</dl>`}
-          <div class="pad"><${Table} caption=${`Fields of ${one.name}`} columns=${columnsOf(one.fields)} rows=${one.fields} id=${(field) => JSON.stringify(field)} /></div>
+          ${one.fields.length > 0 && html`<div class="pad"><${Table} caption=${`Fields of ${one.name}`} columns=${columnsOf(one.fields)} rows=${one.fields} id=${(field) => JSON.stringify(field)} /></div>`}
         <//>`;
       });
     }}<//>`;
