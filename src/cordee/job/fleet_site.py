@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from cordee.core.documents.fields import Argv, Count, Document, Duration, Lines, wrong
 
-PLACEHOLDERS = ("node", "gpu", "rule", "reason", "job")
+PLACEHOLDERS = ("node", "gpu", "rule", "reason")
 _BRACES = re.compile(r"\{(\w*)\}")
 
 
@@ -55,7 +55,7 @@ class OffenderPolicy(Document):
 
 
 class SiteActions(Document):
-    """`[vetting.actions]`: the site's own commands, each a list of words with `{node}`, `{gpu}`, `{rule}`, `{reason}`, `{job}`."""
+    """`[vetting.actions]`: the site's own commands, each a list of words with `{node}`, `{gpu}`, `{rule}`, `{reason}`."""
 
     reset: Template | None = None
     """Resets GPUs; `{gpu}` is the index of the faulty one, several with commas between them, or `all`."""
@@ -65,10 +65,6 @@ class SiteActions(Document):
     """Runs a deep diagnosis."""
     vet: Template | None = None
     """Vets a drained node and writes the history."""
-    revoke: Template | None = None
-    """Cuts a job off the network on its node, as root; `{job}` is the scheduler's number, `node` where the whole node is meant."""
-    restore: Template | None = None
-    """Takes that back."""
     ticket: Ticket | None = None
     """Opens a ticket; it gets a JSON document on standard input."""
     ticket_url: str | None = None

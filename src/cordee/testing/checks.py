@@ -1,4 +1,4 @@
-"""The contract of checks: what every one must do, ours and yours; and a template to begin one of your own with.
+"""The contract of checks: what every one must do, ours and yours.
 
 A folder of checks has one file for each, and a test beside it that subclasses the contract:
 
@@ -31,7 +31,6 @@ from cordee.core.errors import UsageError
 from cordee.systems.vetting.node.checks import Check, Comparison, load_check, run_checks
 from cordee.systems.vetting.node.checks._base import CAUSES, STATUSES
 from cordee.systems.vetting.protocol.values import FORMS
-from cordee.systems.vetting.template import write_template as write_template
 
 SCOPES = ("node", "device", "link", "user", "site")
 _PATIENCE_S = 10.0

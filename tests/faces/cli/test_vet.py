@@ -123,15 +123,6 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """
 
 
-def test_the_template_is_a_check_that_works(cordee, quiet):
-    assert len(cordee.json("vet", "--template", "mine")["files"]) == 4
-    document = cordee.json("vet", "mine/protocol.yaml")
-    assert [result["status"] for result in document["nodes"][0]["results"]] == ["pass", "pass"]
-    again = cordee("vet", "--template", "mine")
-    assert again.returncode == 2
-    assert "there is something already" in again.stderr
-
-
 def test_a_task_that_does_not_conduct_needs_neither_pydantic_nor_yaml():
     program = (
         "import sys, cordee.cli, cordee.systems.vetting.cli.vet, cordee.systems.vetting.node.standalone.task, cordee.systems.vetting.node.standalone.membership\n"

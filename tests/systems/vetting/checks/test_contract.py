@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from cordee.core.errors import UsageError
 from cordee.systems.vetting.node.checks import CHECKS
-from cordee.testing.checks import CheckCase, CheckContract, write_template
+from cordee.testing.checks import CheckCase, CheckContract
 
 SOURCE = str(Path(__file__).parents[4] / "src")
 # With these a check ends at once; the others do without.
@@ -58,32 +57,6 @@ class TestOurs(CheckContract):
     @pytest.fixture
     def case(self, case: CheckCase) -> CheckCase:
         return case
-
-
-@pytest.mark.usefixtures("real")
-def test_the_template_fulfils_the_contract(tmp_path: Path) -> None:
-    written = write_template(tmp_path / "checks")
-    assert [path.name for path in written] == ["README.md", "disk_speed.py", "test_disk_speed.py", "protocol.yaml"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib", "."],
-        cwd=tmp_path / "checks",
-        env={**os.environ, "PYTHONPATH": SOURCE},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "7 passed" in done.stdout
-
-
-def test_a_template_never_overwrites(tmp_path: Path) -> None:
-    write_template(tmp_path)
-    before = (tmp_path / "disk_speed.py").stat().st_mtime_ns
-    (tmp_path / "README.md").unlink()
-    with pytest.raises(UsageError, match="there is something already"):
-        write_template(tmp_path)
-    assert (tmp_path / "disk_speed.py").stat().st_mtime_ns == before
-    assert not (tmp_path / "README.md").exists()
 
 
 BAD = """

@@ -28,7 +28,6 @@ def cluster_option(function: Any) -> Any:
 @cluster_option
 @click.option("--list", "listing", is_flag=True, help="Show all checks with what they take, and end.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of protocols, and end.")
-@click.option("--template", metavar="DIR", help="Write a folder with a check of your own and its test, and end.")
 @json_option
 def command(
     protocol: str | None,
@@ -40,7 +39,6 @@ def command(
     cluster: str | None,
     listing: bool,
     schema: bool,
-    template: str | None,
     as_json: bool,
 ) -> None:
     """Vet this allocation, or this machine, by PROTOCOL: a YAML file, or quick, host, gpu, full.
@@ -56,8 +54,6 @@ def command(
     """
     if listing or schema:
         _tell(schema, as_json)
-    elif template is not None:
-        _write_template(Path(template), as_json)
     elif protocol is None:
         raise UsageError(
             "no protocol is given",
@@ -122,18 +118,6 @@ def _tell(schema: bool, as_json: bool) -> None:
         print_json(check_list())
     else:
         click.echo(check_list_text(), nl=False)
-
-
-def _write_template(folder: Path, as_json: bool) -> None:
-    from cordee.core.terminal.output import print_json
-    from cordee.systems.vetting.template import write_template
-
-    written = [str(path) for path in write_template(folder)]
-    if as_json:
-        print_json({"schema": "cordee.template/1", "folder": str(folder), "files": written})
-    else:
-        for path in written:
-            click.echo(f"wrote {path}")
 
 
 @command.command()

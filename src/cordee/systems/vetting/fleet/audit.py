@@ -23,7 +23,7 @@ from cordee.systems.vetting.fleet.proposals import Proposal
 
 SCHEMA = "cordee.actions/1"
 PHASES = ("open", "done", "failed", "unknown")
-_KEPT = ("action", "node", "reason", "rule", "kind", "check", "gpu", "first_step", "drain_id", "job", "why")
+_KEPT = ("action", "node", "reason", "rule", "kind", "check", "gpu", "first_step", "drain_id", "why")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ class Deed:
     gpu: str = ""
     first_step: str = ""
     drain_id: str = ""
-    job: str = ""
     why: str = ""
     said: str = ""
 

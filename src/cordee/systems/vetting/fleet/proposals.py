@@ -11,7 +11,7 @@ from cordee.systems.vetting.fleet.observations import NodeFault
 
 TAG = "cordee:"
 _WORD = re.compile(r"[^A-Za-z0-9_.+-]+")
-ACTIONS = ("drain", "resume", "reset_gpu", "reboot", "diagnose", "ticket", "vet", "revoke", "restore")
+ACTIONS = ("drain", "resume", "reset_gpu", "reboot", "diagnose", "ticket", "vet")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,6 @@ class Proposal:
         first_step: the rule's action, where the ladder begins.
         gpu: indices of the GPUs at fault, joined by commas; empty where they are not told apart.
         drain_id: id of the drain that it follows.
-        job: the scheduler's number of the job that it is about; empty: the whole node.
         held: why it is not done, None when it may be.
     """
 
@@ -45,13 +44,12 @@ class Proposal:
     first_step: str = ""
     gpu: str = ""
     drain_id: str = ""
-    job: str = ""
     held: str | None = None
 
     def document(self) -> dict[str, Any]:
         """Return it as a JSON-ready dict."""
         evidence = [fault.document() for fault in self.evidence]
-        keys = ("action", "node", "reason", "rule", "kind", "why", "check", "gpu", "job", "held")
+        keys = ("action", "node", "reason", "rule", "kind", "why", "check", "gpu", "held")
         return {**{key: getattr(self, key) for key in keys}, "partitions": list(self.partitions), "evidence": evidence}
 
 

@@ -14,22 +14,19 @@ from cordee.core.terminal.output import print_json
 from cordee.core.units import utc_text
 from cordee.job.terminal.options import duration, json_option
 from cordee.systems.vetting.cli.nodes.options import history_options
-from cordee.systems.vetting.cli.nodes.revoke import restore_command, revoke_command
 
 if TYPE_CHECKING:
     from cordee.systems.vetting.fleet.rounds import Acting, Round
 
 
-@click.group("act", invoke_without_command=True)
+@click.command("act")
 @click.option("--yes", is_flag=True, help="Do it; without this, only what would be done is shown.")
 @click.option("--watch", is_flag=True, help="Keep running, as a service, until SIGTERM.")
 @click.option("--interval", default="60s", metavar="TIME", help="With --watch: pause between rounds (default: 60s).")
 @click.option("--audit", metavar="FILE", help="The audit trail (default: actions.jsonl in the history).")
 @history_options
 @json_option
-@click.pass_context
 def act_command(
-    context: click.Context,
     yes: bool,
     watch: bool,
     interval: str,
@@ -46,10 +43,7 @@ def act_command(
       cordee nodes act
       cordee nodes act --yes
       cordee nodes act --yes --watch --interval 60s
-      cordee nodes act revoke n17 --job 4711 --reason "sends to unknown hosts" --yes
     """
-    if context.invoked_subcommand is not None:
-        return
     from cordee.systems.vetting.fleet.history_location import history_place
     from cordee.systems.vetting.fleet.rounds import Acting, cluster_name
     from cordee.systems.vetting.protocol.site import vetting_profile
@@ -72,10 +66,6 @@ def act_command(
     _show(done, as_json)
     if any(outcome.phase == "failed" for outcome in done.outcomes):
         raise click.exceptions.Exit(EXIT_BAD)
-
-
-act_command.add_command(revoke_command)
-act_command.add_command(restore_command)
 
 
 def _watch(acting: Acting, yes: bool, pause_s: float, as_json: bool) -> None:

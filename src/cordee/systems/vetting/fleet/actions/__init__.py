@@ -17,7 +17,6 @@ def make_actions(site: SiteActions) -> dict[str, Action]:
 
     actions: dict[str, Action] = {"drain": SlurmDrain(), "resume": SlurmResume()}
     templates = {"reset_gpu": site.reset, "reboot": site.reboot, "diagnose": site.diagnose, "vet": site.vet}
-    templates |= {"revoke": site.revoke, "restore": site.restore}
     for name, template in templates.items():
         if template is not None:
             kind = SiteVetting if name == "vet" else SiteCommand

@@ -43,7 +43,7 @@ class SiteCommand(Action):
 
 
 def filled(template: Sequence[str], proposal: Proposal) -> list[str]:
-    """Return the words of a template with `{node}`, `{gpu}`, `{rule}`, `{reason}` and `{job}` filled in.
+    """Return the words of a template with `{node}`, `{gpu}`, `{rule}` and `{reason}` filled in.
 
     Raises:
         ActionError: the node's name is none.
@@ -55,7 +55,6 @@ def filled(template: Sequence[str], proposal: Proposal) -> list[str]:
         "gpu": proposal.gpu or "all",
         "rule": proposal.rule,
         "reason": proposal.reason,
-        "job": proposal.job or "node",
     }
     return [_PLACE.sub(lambda match: values[match[1]], word) for word in template]
 
