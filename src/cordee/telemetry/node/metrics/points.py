@@ -22,7 +22,6 @@ class Point(NamedTuple):
         time: UTC epoch seconds.
         value: of a histogram the sum.
         observations: of a histogram, how many.
-        unit: as the source says it.
     """
 
     name: str
@@ -31,7 +30,6 @@ class Point(NamedTuple):
     time: float
     value: float
     observations: float = 0.0
-    unit: str = ""
 
 
 class Recorded(NamedTuple):
@@ -59,7 +57,7 @@ class PointSeries:
 
     def _take(self, point: Point) -> list[Recorded]:
         if point.kind == GAUGE:
-            return [Recorded(labelled(point.name, point.labels), point.value, point.unit)]
+            return [Recorded(labelled(point.name, point.labels), point.value)]
         key = (point.name, point.labels)
         if key not in self._last and not self._room(point.time):
             return []
@@ -82,11 +80,10 @@ class PointSeries:
     def _of(self, point: Point, grown: float, more: float, seconds: float) -> list[Recorded]:
         """Return the rate of what grew over some seconds; of a histogram also the mean of what was observed then."""
         if point.kind == COUNTER:
-            unit = f"{point.unit}/s" if point.unit else "1/s"
-            return [Recorded(labelled(_rate_name(point.name), point.labels), grown / seconds, unit)]
+            return [Recorded(labelled(_rate_name(point.name), point.labels), grown / seconds, "1/s")]
         found = []
         if more > 0:
-            found.append(Recorded(labelled(f"{point.name}_mean", point.labels), grown / more, point.unit))
+            found.append(Recorded(labelled(f"{point.name}_mean", point.labels), grown / more))
         found.append(Recorded(labelled(f"{point.name}_count_per_second", point.labels), more / seconds, "1/s"))
         return found
 
