@@ -85,7 +85,7 @@ def _need(settings: Settings, state: CacheState) -> Iterator[Finding]:
 
 def _requests(settings: Settings, state: CacheState, pieces: SampleSpans | None) -> Iterator[Finding]:
     size, wanted = state.bytes_per_read, recommended_bytes(settings.target)
-    if size is None or size >= wanted or not _reads(state):
+    if size is None or size >= wanted or not state.reads_seen:
         return
     shared = is_shared(settings.target)
     # Not by the share of the limit: of many small files the bare loop's requests are as small.
@@ -100,13 +100,6 @@ def _requests(settings: Settings, state: CacheState, pieces: SampleSpans | None)
         next=_larger(settings, pieces, shared),
         evidence={"mean_bytes": size, "recommended_bytes": wanted},
     )
-
-
-def _reads(state: CacheState) -> bool:
-    """Return whether samples come by the calls that the kernel counts: files that are mapped, and sockets, have none."""
-    if state.bytes_per_s is None or not state.reads_per_sample or not state.bytes_per_read:
-        return False
-    return 2 * state.reads_per_sample * state.bytes_per_read >= state.bytes_per_s / state.samples_per_s
 
 
 def _larger(settings: Settings, pieces: SampleSpans | None, shared: bool) -> str:

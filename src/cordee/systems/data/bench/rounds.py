@@ -61,6 +61,13 @@ class CacheState:
     device_share: float | None
     cached_share: float | None
 
+    @property
+    def reads_seen(self) -> bool:
+        """Whether samples come by the calls that /proc counts: files that are mapped, and sockets, have none."""
+        if self.bytes_per_s is None or not self.reads_per_sample or not self.bytes_per_read:
+            return False
+        return 2 * self.reads_per_sample * self.bytes_per_read >= self.bytes_per_s / self.samples_per_s
+
 
 def play_rounds(
     loader: LoaderProcess,

@@ -71,7 +71,7 @@ def _limit(state: CacheState) -> str:
 
 
 def _requests(state: CacheState) -> str:
-    if state.bytes_per_read is None or state.reads_per_sample is None:
-        return "not known"
+    if not state.reads_seen or state.bytes_per_read is None:
+        return "not known: /proc does not count how these samples are read"
     each = f"{format_size(state.bytes_per_read)} on average, {state.reads_per_sample:.2f} a sample"
     return f"{each}, pipes between processes included"
