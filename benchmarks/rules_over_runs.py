@@ -1,4 +1,4 @@
-"""What rules cost: `cordee rules run --all` and `cordee nodes again` on thousands of runs, and a metric rule beside the lead of a run.
+"""What rules cost: `cordee rules run --all` on thousands of runs, and a metric rule beside the lead of a run.
 
 python benchmarks/rules_over_runs.py --runs 3000
 """
@@ -103,7 +103,6 @@ def main() -> None:
         rules.chmod(0o644)
         make_runs(parent, options.runs, options.events)
         found = [measured("rules", "run", str(rules), "--all", "--runs", str(parent))]
-        found += [measured("nodes", "again", "--on", "local", "--runs", str(parent)) for _ in range(2)]
     print(json.dumps({"runs": options.runs, "events": options.events, "commands": found}, indent=1))
     print(json.dumps([beside_the_lead(nodes, 20) for nodes in (256, 2688)], indent=1))
     print(f"this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB")

@@ -14,7 +14,7 @@ from notebook import write_notebook
 from cordee.backends.slurm.limits import explain
 from cordee.backends.slurm.reasons import OUTLOOKS, REASONS, STATES
 from cordee.core.terminal.group import LazyGroup
-from cordee.faces.cli.commands import COMMANDS
+from cordee.faces.cli.commands import SECTIONS
 from cordee.faces.report.datasets import ReportDataSet, datasets
 from cordee.machine.gpus.xid import XIDS
 from cordee.systems.explain.node.hardware.kernel import KERNEL_RULES
@@ -174,9 +174,9 @@ def _doors(layers: Any, system: str) -> str:
 
 def commands() -> str:
     """Return the page of all commands, from their help texts."""
-    group: Any = LazyGroup("cordee", table=COMMANDS, systems=True)
+    group: Any = LazyGroup("cordee", sections=SECTIONS, systems=True)
     parts = [_COMMANDS]
-    for name in COMMANDS:
+    for name in group.list_commands(click.Context(group)):
         parts += _sections(group.get_command(click.Context(group), name), f"cordee {name}")
     return "\n".join(parts)
 

@@ -106,10 +106,10 @@ def test_the_command_says_which_rule_holds_in_which_run_and_over_runs(tmp_path, 
     assert "4 rules on 3 runs: 3 places in runs, 2 over runs" in told.output
 
 
-def test_cordee_nodes_again_lists_the_places(tmp_path, make_run):
+def test_rules_run_lists_the_places(tmp_path, make_run):
     for number in range(1, 4):
         make_run(number, ("hardware-xid", ["n1"]))
-    done = CliRunner().invoke(main, ["nodes", "again", "--runs", str(tmp_path / "runs")])
+    done = CliRunner().invoke(main, ["rules", "run", "--all", "--runs", str(tmp_path / "runs")])
     assert done.exit_code == 0, done.output
     assert "node n1: 3 runs  [node-again: ticket]" in done.output
 

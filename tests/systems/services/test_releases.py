@@ -40,12 +40,11 @@ class TestReleasesOnTheStandIn(ReleaseContract):
     def refuse(self, what: str) -> None:
         (self.folder / "refuse").write_text(what)
 
-    def test_gateways_cilium_rancher_and_storage_classes_are_taken(self, release):
+    def test_gateways_cilium_and_storage_classes_are_taken(self, release):
         place = {
             "ingress": "echo.site.org",
             "gateway": "edge/public",
             "cilium": True,
-            "rancher": "c-m-1:p-2",
             "storage_class": "longhorn",
         }
         release.apply(documents(**place))
@@ -169,17 +168,3 @@ def test_policies_of_cilium_allow_what_kubernetes_own_do():
     inside, outside = theirs["echo"]["spec"]["ingress"]
     assert inside == {"fromEndpoints": [{}], "toPorts": [{"ports": [{"port": "8080", "protocol": "TCP"}]}]}
     assert outside["fromEndpoints"][0]["matchExpressions"][0]["operator"] == "Exists"
-
-
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        ({"gateway": "public", "ingress": "x.site.org"}, "NAMESPACE/NAME"),
-        ({"gateway": "edge/public"}, "NAMESPACE/NAME"),
-        ({"rancher": "p-1"}, "Rancher"),
-        ({"rancher": "local:p-1\nx: y"}, "Rancher"),
-    ],
-)
-def test_places_that_nobody_can_mean_are_refused(place, said):
-    with pytest.raises(UsageError, match=said):
-        documents(**place)

@@ -16,6 +16,7 @@ class LazyGroup(click.Group):
 
     Args:
         table: of the commands.
+        sections: of the commands, instead: the table of each section of the help, by its title.
         systems: whether systems of other packages bring commands, too.
         group: what other systems know the group as, to add commands to it; empty: they do not.
         elsewhere: what other tools call the commands.
@@ -24,7 +25,8 @@ class LazyGroup(click.Group):
     def __init__(
         self,
         *args: Any,
-        table: Mapping[str, tuple[str, str]],
+        table: Mapping[str, tuple[str, str]] | None = None,
+        sections: Mapping[str, Mapping[str, tuple[str, str]]] | None = None,
         systems: bool = False,
         group: str = "",
         elsewhere: Mapping[str, str] | None = None,
@@ -32,7 +34,8 @@ class LazyGroup(click.Group):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._elsewhere = elsewhere or {}
-        self._table = dict(table)
+        self._sections = {title: dict(part) for title, part in (sections or {"Commands": table or {}}).items()}
+        self._table = {name: about for part in self._sections.values() for name, about in part.items()}
         self._systems = systems
         self._group = group
 
@@ -41,7 +44,9 @@ class LazyGroup(click.Group):
         if self._group:
             from cordee.core import registry
 
-            self._table.update(registry.subcommands(self._group))
+            added = registry.subcommands(self._group)
+            self._table.update(added)
+            self._sections[list(self._sections)[-1]].update(added)
             self._group = ""
         return self._table
 
@@ -80,8 +85,10 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self._whole().items()])
+        width = max(map(len, self._whole()))
+        for title, part in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in part.items()])
 
 
 class DefaultGroup(click.Group):

@@ -8,7 +8,7 @@ import click
 
 from cordee.core.errors import EXIT_INTERNAL, EXIT_USAGE, CordeeError, UsageError
 from cordee.core.terminal.group import LazyGroup
-from cordee.faces.cli.commands import COMMANDS
+from cordee.faces.cli.commands import SECTIONS
 
 # What shells, Slurm and other tools call them.
 _ELSEWHERE = {
@@ -28,7 +28,7 @@ _ELSEWHERE = {
 
 @click.group(
     cls=LazyGroup,
-    table=COMMANDS,
+    sections=SECTIONS,
     elsewhere=_ELSEWHERE,
     systems=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},

@@ -1,8 +1,5 @@
-"""`cordee rules`, and `cordee nodes again`."""
+"""`cordee rules`."""
 
-from __future__ import annotations
-
-from cordee.systems.rules.cli.again import again_command
 from cordee.systems.rules.cli.rules import command
 
-__all__ = ["again_command", "command"]
+__all__ = ["command"]

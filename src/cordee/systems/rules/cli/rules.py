@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cordee.core.draw.clean import one_line
+from cordee.core.draw.clean import clean, one_line
 from cordee.core.errors import EXIT_BAD, UsageError
 from cordee.core.terminal.output import print_findings, print_json
 from cordee.job.terminal.options import json_option, runs_folders, runs_option
-from cordee.systems.rules.cli.again import place_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +105,7 @@ def run_command(names: tuple[str, ...], every: bool, cluster: str | None, runs: 
         print_json({"schema": "cordee.rules-run/1", "rules": rules, "judged": judged, "runs": told, "places": places})
     else:
         for place in places:
-            click.echo("\n".join(place_lines(place)))
+            click.echo("\n".join(_place_lines(place)))
         click.echo(f"{len(rules)} rules on {judged} runs: {held} places in runs, {len(places)} over runs")
     if "drain" in actions | {place["action"] for place in places}:
         raise click.exceptions.Exit(EXIT_BAD)
@@ -136,3 +135,12 @@ def _print(run: dict[str, Any]) -> None:
         click.echo(f"  not judged: {one_line(why)}")
     if run["dropped"]:
         click.echo(f"  and more places, {run['dropped']} times")
+
+
+def _place_lines(place: dict[str, Any]) -> list[str]:
+    """Return a place for people: what it is, the newest runs that name it, what to do."""
+    below = f" ({', '.join(place['nodes'][:8])})" if place["kind"] == "switch" else ""
+    lines = [f"{place['kind']} {place['name']}{below}: {len(place['runs'])} runs  [{place['rule']}: {place['action']}]"]
+    for run in place["runs"][-5:]:
+        lines.append(f"  {run['at'][:19]}  {run['run']}  {run['finding']}: {one_line(run['text'], 100)}")
+    return [clean(line) for line in lines] + [f"  next: {place['next']}"]

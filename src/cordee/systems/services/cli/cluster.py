@@ -33,15 +33,7 @@ def place_options(function: F) -> F:
             click.option(
                 "--ingress", default="", metavar="HOST", help="Publish its first HTTP port under this name, by TLS."
             ),
-            click.option(
-                "--gateway", default="", metavar="NAMESPACE/NAME", help="Publish it by this Gateway, not an Ingress."
-            ),
             click.option("--on-gpu-nodes", is_flag=True, help="Let it run on nodes with GPUs although it needs none."),
-            click.option("--cilium", is_flag=True, help="Write Cilium's network policies instead of Kubernetes' own."),
-            click.option(
-                "--rancher", default="", metavar="CLUSTER:PROJECT", help="The namespace's project in Rancher."
-            ),
-            click.option("--storage-class", default="", help="Of volumes whose blueprint names none."),
             click.option(
                 "--load-balancer", is_flag=True, help="Give ports that speak no HTTP an address outside of the cluster."
             ),

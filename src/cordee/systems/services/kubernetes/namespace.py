@@ -37,7 +37,7 @@ def own_namespace(parts: list[ServicePart]) -> Iterator[Manifest]:
     memories = [one.need.memory for one in blueprints]
     about = {"cordee/owner": owner_of(main), **({"cordee/project": place.project} if place.project else {})}
     groups = {"view": [place.project] if place.project else []}
-    yield from _objects(place.namespace, CREATOR, about, place.rancher, hard, (min(memories), max(memories)), groups)
+    yield from _objects(place.namespace, CREATOR, about, hard, (min(memories), max(memories)), groups)
 
 
 def team_namespace(name: str, team: TeamSpace, cilium: bool) -> list[Manifest]:
@@ -46,9 +46,11 @@ def team_namespace(name: str, team: TeamSpace, cilium: bool) -> list[Manifest]:
     hard = _quota(team.pods, team.cpus, team.memory, team.storage, gpus, team.load_balancers)
     labels = {**CREATOR, TEAM_LABEL: name}
     about = {"cordee/project": team.project or name}
+    if team.rancher:
+        about["field.cattle.io/projectId"] = team.rancher
     groups = {"view": team.members or (name,), "edit": team.deployers}
     memory = min(_CONTAINER_MEMORY, team.memory), team.memory
-    found = [*_objects(name, labels, about, team.rancher, hard, memory, groups)]
+    found = [*_objects(name, labels, about, hard, memory, groups)]
     return [cilium_policy(one) if cilium and one["kind"] == "NetworkPolicy" else one for one in found]
 
 
@@ -71,7 +73,6 @@ def _objects(
     name: str,
     labels: dict[str, str],
     about: dict[str, str],
-    rancher: str,
     hard: dict[str, str],
     memory: tuple[int, int],
     groups: Mapping[str, Iterable[str]],
@@ -85,8 +86,7 @@ def _objects(
         groups: who has which ClusterRole of Kubernetes' own in it; `view` shows no Secrets and lets nobody into a pod.
     """
     modes = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
-    annotations = {**about, **({"field.cattle.io/projectId": rancher} if rancher else {})}
-    metadata = {"name": name, "labels": {**labels, **modes}, "annotations": annotations}
+    metadata = {"name": name, "labels": {**labels, **modes}, "annotations": about}
     yield manifest("Namespace", metadata)
     here = {"namespace": name, "labels": labels}
     yield manifest("ResourceQuota", {"name": "cordee", **here}, spec={"hard": hard})

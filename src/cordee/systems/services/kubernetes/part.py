@@ -13,7 +13,7 @@ from cordee.core.documents.faults import document_error
 from cordee.core.errors import CordeeError, UsageError
 from cordee.core.ports.images import PUSHED, PushedImage
 from cordee.core.registry import offered
-from cordee.job.profile import RANCHER_PROJECT, KubernetesSite, TeamSpace
+from cordee.job.profile import KubernetesSite, TeamSpace
 from cordee.systems.services.blueprint import KUBERNETES, Blueprint, LoadedBlueprint, ServicePort, parameter_values
 from cordee.systems.services.catalogue import find_blueprint
 from cordee.systems.services.node.texts import references
@@ -27,8 +27,6 @@ TEAM_LABEL = "cordee/team"
 CREATOR = {"app.kubernetes.io/managed-by": "cordee"}
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)+\Z")
-_GATEWAY = re.compile(rf"{_LABEL.pattern[:-2]}/{_LABEL.pattern}")
-_RANCHER = re.compile(rf"{RANCHER_PROJECT}\Z")
 
 
 _VERSIONS = {
@@ -55,7 +53,6 @@ class KubernetesPlace(NamedTuple):
         on_gpu_nodes: whether a service without GPUs may run on nodes that have some.
         gateway: NAMESPACE/NAME of a Gateway that publishes the host instead of an Ingress; empty: an Ingress does.
         cilium: whether policies are Cilium's instead of Kubernetes' own.
-        rancher: the project of Rancher that the namespace belongs to, CLUSTER:PROJECT; empty: none.
         storage_class: of volumes whose blueprint names none; empty: the cluster's default.
         load_balancer: whether ports that speak no HTTP have an address outside of the cluster.
         balancer_class: of that load balancer; empty: the cluster's default.
@@ -70,7 +67,6 @@ class KubernetesPlace(NamedTuple):
     on_gpu_nodes: bool = False
     gateway: str = ""
     cilium: bool = False
-    rancher: str = ""
     storage_class: str = ""
     load_balancer: bool = False
     balancer_class: str = ""
@@ -80,7 +76,7 @@ class KubernetesPlace(NamedTuple):
 
 
 def place_at(site: KubernetesSite, cluster: str, name: str, given: Mapping[str, Any]) -> KubernetesPlace:
-    """Return where a service is: what a person gives, over what the site's profile says.
+    """Return where a service is: what a person gives, and what the site's profile says.
 
     Args:
         site: the table `[kubernetes]` of the profile.
@@ -91,9 +87,9 @@ def place_at(site: KubernetesSite, cluster: str, name: str, given: Mapping[str, 
     place = KubernetesPlace(**given)
     return place._replace(
         namespace=place.namespace or name,
-        gateway=place.gateway or (site.gateway if place.ingress else ""),
-        cilium=place.cilium or site.cilium,
-        storage_class=place.storage_class or site.storage_class,
+        gateway=site.gateway if place.ingress else "",
+        cilium=site.cilium,
+        storage_class=site.storage_class,
         balancer_class=site.load_balancer,
         clients=site.clients,
         cluster=cluster,
@@ -191,17 +187,9 @@ def _place_faults(place: KubernetesPlace, blueprint: Blueprint) -> Iterator[tupl
     yield wrong, "is no namespace for a service", place.namespace, allowed, "change --namespace"
     wrong = bool(place.ingress and not _HOST.match(place.ingress))
     yield wrong, "is no host name", place.ingress, "a name such as mlflow.site.org", "change --ingress"
-    text, allowed = (
-        "a Gateway is NAMESPACE/NAME, and publishes a host name",
-        "--gateway edge/public --ingress mlflow.site.org",
-    )
-    wrong = bool(place.gateway and not (place.ingress and _GATEWAY.match(place.gateway)))
-    yield wrong, text, place.gateway, allowed, "change --gateway, and give --ingress HOST"
-    wrong = bool(place.rancher and not _RANCHER.match(place.rancher))
-    yield wrong, "is no project of Rancher", place.rancher, "c-m-abc123:p-xyz89", "change --rancher"
-    text, allowed = "the namespace is a team's: its profile says who sees it, and its project", "neither of them"
-    wrong = bool(place.team and (place.rancher or place.project not in ("", blueprint.project)))
-    yield wrong, text, place.project or place.rancher, allowed, "leave --project and --rancher out"
+    wrong = bool(place.team and place.project not in ("", blueprint.project))
+    text = "the namespace is a team's: its profile says who sees it"
+    yield wrong, text, place.project, "no --project", "leave --project out"
     text, allowed = "a service in a team's namespace has another name than the namespace", "another name"
     yield bool(place.team) and name == place.namespace, text, name, allowed, "change name in the blueprint"
     text, allowed = f"{name} has no port for a load balancer, which has no TLS", 'a port with protocol = "tcp"'

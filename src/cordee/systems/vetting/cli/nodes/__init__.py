@@ -13,7 +13,7 @@ from cordee.systems.vetting.cli.nodes.rules import rules_command
 
 @click.group()
 def command() -> None:
-    """Show what vettings and findings have said of nodes over time, and act on it.
+    """Show what vettings have said of nodes over time, and act on it.
 
     \b
     Example:
