@@ -73,3 +73,5 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "testing": ("cordee.testing.cli", "Test helpers: a private Slurm."),
     },
 }
+
+COMMANDS = {name: about for part in SECTIONS.values() for name, about in part.items()}
