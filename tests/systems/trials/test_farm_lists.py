@@ -1,12 +1,13 @@
 """Files of tasks, which task goes where, and what a journal of tasks says."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from cordee.core.errors import DocumentError
 from cordee.machine.slots import AllocatableGpu, CannotGive, Core, NodeSlots, SlotAllocator, SlotRequest
-from cordee.systems.trials.formats import TaskDefaults, read_file
+from cordee.systems.trials.formats import TaskDefaults, array_in, read_file
 from cordee.systems.trials.node.queue import NodeRoom, TaskQueue
 from cordee.systems.trials.node.task_list import FarmTask, lines_of, read_tasks
 from cordee.systems.trials.node.task_states import TaskEnd, replay
@@ -44,15 +45,74 @@ def test_only_line_ends_end_a_command_and_marks_of_other_systems_are_none_of_it(
 
 def test_an_array_script_runs_once_for_each_index(tmp_path: Path) -> None:
     tasks = read(tmp_path, "#!/bin/bash\n#SBATCH --time=1\n#SBATCH --array=1-5:2,9%2\necho $SLURM_ARRAY_TASK_ID\n")
-    assert [task.values["line"].split("SLURM_ARRAY_TASK_ID=")[1].split(";")[0] for task in tasks] == [
-        "1",
-        "3",
-        "5",
-        "9",
-    ]
+    assert [task.values["line"].split("SLURM_ARRAY_TASK_ID=")[1].split()[0] for task in tasks] == ["1", "3", "5", "9"]
     assert "SLURM_ARRAY_TASK_COUNT=4 SLURM_ARRAY_TASK_MIN=1 SLURM_ARRAY_TASK_MAX=9" in tasks[0].values["line"]
     with pytest.raises(DocumentError, match="indices"):
         read(tmp_path, "#!/bin/bash\n#SBATCH --array=5-1\ntrue\n")
+
+
+ARRAY = """#!/bin/bash -l
+#SBATCH --array=0-1%1
+#SBATCH --cpus-per-task=2 --mem-per-cpu=300M
+#SBATCH --gpus-per-task=1 -t 00:00:03 -p gpu
+#SBATCH --output=out_%A_%a.txt -D /tmp --mail-type=END
+echo $SLURM_CPUS_PER_TASK
+"""
+
+
+def test_tasks_of_an_array_have_what_the_script_asks_for_but_for_what_the_farm_was_given(tmp_path: Path) -> None:
+    tasks = read(tmp_path, ARRAY)
+    assert {(task.asks, task.time_s) for task in tasks} == {(SlotRequest(2, 1, 600 << 20), 3.0)}
+    line = tasks[1].values["line"]
+    assert "SLURM_CPUS_PER_TASK=2" in line
+    assert line.endswith('; cd /tmp || exit 1; exec /bin/bash -l "$CORDEE_RUN_DIR/tasks/array.sh"')
+    given = TaskDefaults(SlotRequest(1, 0, 5), 60.0, frozenset({"cores", "time"}))
+    assert [(one.asks, one.time_s) for one in read_file(tmp_path / "tasks", "auto", given)] == [
+        (SlotRequest(1, 1, 600 << 20), 60.0)
+    ] * 2
+
+
+def test_what_a_farm_does_not_do_of_a_batch_script_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text(ARRAY)
+    array = array_in(tmp_path / "tasks", "auto")
+    assert array is not None
+    assert array.at_once == 1
+    assert [one.partition(" ")[0] for one in array.unheeded] == [
+        "--output=out_%A_%a.txt",
+        "--partition=gpu",
+        "--mail-type=END",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("##SBATCH --array=1-3\n#SBATCH --time=1", "no #SBATCH --array"),
+        ("#SBATCH --time=1\ntrue\n#SBATCH --array=1-3", "no #SBATCH --array"),
+        ("#SBATCH --array=1-3 --nodes=2", "several nodes"),
+        ("#SBATCH --array=1-3%0", "indices"),
+    ],
+)
+def test_a_batch_script_that_is_no_array_of_a_farm_is_refused(tmp_path: Path, header: str, said: str) -> None:
+    with pytest.raises(DocumentError, match=said):
+        read(tmp_path, f"#!/bin/bash\n{header}\nseed=$(($SLURM_ARRAY_TASK_ID - 1))\n")
+
+
+def test_tasks_of_an_array_know_it_by_one_number(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("#!/bin/sh\n#SBATCH -a 0-20:10,3\ntrue\n")
+    tasks = read_file(tmp_path / "tasks", "auto", TaskDefaults(array_job=700))
+    shown = 'echo "$SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_STEP $SLURM_JOB_ID"'
+    lines = [task.values["line"].partition("; exec")[0] for task in tasks]
+    found = [
+        subprocess.run(["sh", "-c", f"{line}; {shown}"], capture_output=True, text=True, env={}).stdout.split()
+        for line in lines
+    ]
+    assert [one[:2] for one in found] == [["700", index] for index in ("0", "3", "10", "20")]
+    assert len({one[3] for one in found}) == 4
+    inside = subprocess.run(
+        ["sh", "-c", f"{lines[1]}; {shown}"], capture_output=True, text=True, env={"SLURM_JOB_ID": "42"}
+    )
+    assert inside.stdout.split()[3] == "42"
 
 
 def test_disbatch_prefixes_repeats_and_refuses_barriers(tmp_path: Path) -> None:
@@ -112,6 +172,19 @@ def test_a_queue_gives_what_fits_keeps_what_could_not_end_and_refuses_what_fits_
     assert queue.too_late(10.0)
     assert not queue.too_late(60.0)
     assert sorted(task.id for task in queue.forget_nodes()) == [2, 3, 4, 5]
+
+
+def test_a_queue_gives_out_no_more_at_once_than_an_array_says() -> None:
+    queue = TaskQueue(at_once=3)
+    for name in ("n0", "n1"):
+        queue.node(name, NodeRoom(8, 0, 100))
+    queue.add(FarmTask(number, {}) for number in range(8))
+    given = queue.give(None)
+    assert sum(map(len, given.values())) == 3
+    assert not queue.give(None)
+    node, tasks = next(iter(given.items()))
+    queue.ended(node, tasks[0].id, 0.001)
+    assert [task.id for tasks in queue.give(None).values() for task in tasks] == [3]
 
 
 def test_a_replay_counts_each_end_once_and_tries_again_what_has_none() -> None:

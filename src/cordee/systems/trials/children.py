@@ -49,6 +49,10 @@ def _part(loaded: LoadedJob, index: int, count: int) -> ChildJob:
 
     def planned(plan: Plan) -> tuple[Plan, list[Finding]]:
         part = plan.step.systems["trials"]
+        if part.get("at_once"):
+            part = {**part, "at_once": max(1, part["at_once"] // count)}
+            systems = {**plan.step.systems, "trials": part}
+            plan = plan.model_copy(update={"steps": (plan.step.model_copy(update={"systems": systems}),)})
         if part.get("sampling"):
             sampling = part["sampling"]
             sampling = {**sampling, "deal": [index, count], "seed": sampling["seed"] + _APART * index}

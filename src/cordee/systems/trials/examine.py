@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,14 @@ from cordee.job.trials import LEARNING, FarmTable, SweepSettings, parameters_of,
 from cordee.machine.foreign_files import digest_regular
 from cordee.machine.slots import SlotRequest
 from cordee.runs.folder import RunFolder, write_atomically
-from cordee.systems.trials.formats import ARRAY_SCRIPT, TaskDefaults, read_file
+from cordee.systems.trials.arrays import SCRIPT
+from cordee.systems.trials.formats import TaskDefaults, array_in, read_file
 from cordee.systems.trials.node.task_list import FIRST, FOLDER, JOURNAL, FarmTask, lines_of
 from cordee.systems.trials.sampler import missing
 from cordee.systems.trials.space import SweepParameter, choose, space_of
+
+# The largest number that Slurm gives a job.
+_MOST_JOB = 67_000_000
 
 
 class TrialsExamination(Examination):
@@ -53,7 +58,17 @@ class TrialsExamination(Examination):
         part = {"retries": retries_of(farm.retries), "order": farm.order, "stop_after": farm.stop_after}
         # What tasks that are added later ask for, unless their lines say something else.
         asks = {"cores": farm.cores, "gpus": farm.gpus, "memory_bytes": farm.memory, "time_s": farm.time}
-        return {**part, "format": farm.format, **asks, **read}
+        return {**part, "format": farm.format, **asks, **read, **(self._array(path, farm.format) if read else {})}
+
+    def _array(self, path: Path, kind: str) -> dict[str, Any]:
+        """Return what is planned for a job array, and say what of its script a farm does not do."""
+        array = array_in(path, kind)
+        if array is None:
+            return {}
+        if array.unheeded:
+            text = f"not done as sbatch would: {'; '.join(array.unheeded)}"
+            self._saying.findings.append(Finding(text, "warn", "farm-array", str(path), array.line))
+        return {"at_once": array.at_once}
 
     def _sweep(self) -> dict[str, Any]:
         if not self._read("goal"):
@@ -199,8 +214,11 @@ def trials_of(sweep: Mapping[str, Any], more: int = 0) -> list[FarmTask]:
     return [FarmTask(index, one, asks, settings.time, **world) for index, one in enumerate(values)]
 
 
-def tasks_of(job: Job, folder: Path) -> list[FarmTask]:
+def tasks_of(job: Job, folder: Path, array_job: int = 0) -> list[FarmTask]:
     """Return the tasks of a farm's file, or the trials of a sweep.
+
+    Args:
+        array_job: the number by which the tasks of a job array know it.
 
     Raises:
         DocumentError: as `read_file` and `choose`.
@@ -209,7 +227,8 @@ def tasks_of(job: Job, folder: Path) -> list[FarmTask]:
     farm = job.farm
     if farm is None:
         return trials_of(job.sweep)
-    defaults = TaskDefaults(SlotRequest(farm.cores, farm.gpus, farm.memory or 0), farm.time)
+    asks, said = SlotRequest(farm.cores, farm.gpus, farm.memory or 0), frozenset(farm.model_fields_set)
+    defaults = TaskDefaults(asks, farm.time, said, array_job)
     return read_file(folder / farm.file, farm.format, defaults)
 
 
@@ -220,10 +239,12 @@ def keep_tasks(folder: RunFolder, loaded: LoadedJob, plan: Plan) -> tuple[str, .
         OSError: it cannot be written.
     """
     farm = loaded.job.farm
-    tasks = tasks_of(loaded.job, loaded.folder)
+    # The jobs of a farm over several belong to one array.
+    array_job = zlib.crc32((plan.parent or folder.id).encode()) % _MOST_JOB + 1
+    tasks = tasks_of(loaded.job, loaded.folder, array_job)
     here = folder.root / FOLDER
     (here / JOURNAL).mkdir(mode=0o700, parents=True)
     write_atomically(here / FIRST, lines_of(tasks))
-    if farm is not None and any(ARRAY_SCRIPT in task.values["line"] for task in tasks[:1]):
-        shutil.copyfile(loaded.folder / farm.file, here / ARRAY_SCRIPT)
+    if farm is not None and array_in(loaded.folder / farm.file, farm.format) is not None:
+        shutil.copyfile(loaded.folder / farm.file, here / SCRIPT)
     return ()

@@ -25,7 +25,7 @@ from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.lookout import Lookout
 from cordee.runs.state import RunState
 from cordee.systems.trials.examine import trials_of
-from cordee.systems.trials.formats import ARRAY_SCRIPT, TaskDefaults, read_file
+from cordee.systems.trials.formats import TaskDefaults, array_in, read_file
 from cordee.systems.trials.node.dispatcher import REQUEST
 from cordee.systems.trials.node.task_list import FOLDER, JOURNAL, FarmTask, lines_of
 from cordee.systems.trials.node.task_states import WANTED
@@ -136,7 +136,7 @@ def add_tasks(folder: RunFolder, file: Path, only_new: bool = False) -> tuple[in
     first = max((task.id for task in farm.tasks), default=-1) + 1
     there = Counter(task.values.get("line") for task in farm.tasks)
     found = read_file(file, part["format"], defaults)
-    if any(ARRAY_SCRIPT in task.values["line"] for task in found[:1]):
+    if array_in(file, part["format"]) is not None:
         what = f"`cordee farm {file}` makes a farm of it"
         raise UsageError("the tasks of an array script cannot be added", given=str(file), next=what)
     new = []

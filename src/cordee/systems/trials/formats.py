@@ -11,9 +11,9 @@ from cordee.core.errors import DocumentError
 from cordee.core.units import parse_duration, parse_size
 from cordee.machine.foreign_files import read_regular
 from cordee.machine.slots import SlotRequest
+from cordee.systems.trials.arrays import MOST_TASKS, JobArray, is_batch_script, read_array
 from cordee.systems.trials.node.task_list import FarmTask
 
-MOST_TASKS = 1_000_000
 _MOST_BYTES = 128 << 20
 _OWN = "#cordee"
 _KEYS = "cores=2, gpus=0.5, memory=4GB, time=10min"
@@ -24,16 +24,20 @@ _READS: dict[str, Callable[[str], float]] = {
     "time": parse_duration,
 }
 _DISBATCH = "#DISBATCH"
-_ARRAY = re.compile(r"^#SBATCH\s+(?:--array[=\s]|-a\s*)(\S+)", re.MULTILINE)
-_PART = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?$")
-ARRAY_SCRIPT = "array.sh"
 
 
 class TaskDefaults(NamedTuple):
-    """What a task asks for where its line says nothing."""
+    """What a task asks for where its line says nothing.
+
+    Attributes:
+        said: which of `cores`, `gpus`, `memory`, `time` somebody gave for the farm: they go before what a batch script says.
+        array_job: the number by which the tasks of a batch script know their array.
+    """
 
     asks: SlotRequest = SlotRequest()
     time_s: float | None = None
+    said: frozenset[str] = frozenset()
+    array_job: int = 0
 
 
 class _Line(NamedTuple):
@@ -52,6 +56,31 @@ def read_file(path: Path, kind: str, defaults: TaskDefaults) -> list[FarmTask]:
     Raises:
         DocumentError: it cannot be read, holds no task, or something that is not understood; says where.
     """
+    text = _text_of(path)
+    kind = _kind_of(text) if kind == "auto" else kind
+    lines = list(_READERS[kind](path, text, defaults))
+    if not lines:
+        raise DocumentError("the file holds no task", file=str(path), allowed="one command a line", next="write one")
+    if len(lines) > MOST_TASKS:
+        text, allowed = "the file holds too many tasks", f"at most {MOST_TASKS}"
+        raise DocumentError(text, file=str(path), given=len(lines), allowed=allowed, next="cut it into several")
+    return [
+        FarmTask(at, {"line": one.text}, one.asks.asks, one.asks.time_s, one.number) for at, one in enumerate(lines)
+    ]
+
+
+def array_in(path: Path, kind: str) -> JobArray | None:
+    """Return the job array of a file of tasks, None where it is no batch script.
+
+    Raises:
+        DocumentError: as `read_file`.
+    """
+    text = _text_of(path)
+    kind = _kind_of(text) if kind == "auto" else kind
+    return read_array(path, text) if kind == "array" else None
+
+
+def _text_of(path: Path) -> str:
     try:
         text = read_regular(path, None, _MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -61,14 +90,7 @@ def read_file(path: Path, kind: str, defaults: TaskDefaults) -> list[FarmTask]:
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise _wrong(path, line, "a line holds a NUL byte, which no command can have", "\\0", "a command")
-    kind = _kind_of(text) if kind == "auto" else kind
-    lines = list(_READERS[kind](path, text, defaults))
-    if not lines:
-        raise DocumentError("the file holds no task", file=str(path), allowed="one command a line", next="write one")
-    if len(lines) > MOST_TASKS:
-        text, allowed = "the file holds too many tasks", f"at most {MOST_TASKS}"
-        raise DocumentError(text, file=str(path), given=len(lines), allowed=allowed, next="cut it into several")
-    return [FarmTask(at, {"line": one.text}, *one.asks, one.number) for at, one in enumerate(lines)]
+    return text
 
 
 def _wrong(path: Path, line: int, text: str, given: str, allowed: str, what: str = "correct the line") -> DocumentError:
@@ -78,9 +100,7 @@ def _wrong(path: Path, line: int, text: str, given: str, allowed: str, what: str
 def _kind_of(text: str) -> str:
     if _DISBATCH in text:
         return "disbatch"
-    if text.startswith("#!") and _ARRAY.search(text):
-        return "array"
-    return "lines"
+    return "array" if is_batch_script(text) else "lines"
 
 
 def _plain(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
@@ -163,31 +183,13 @@ def _repeated(path: Path, number: int, words: str) -> Iterator[tuple[int, str]]:
 
 
 def _array(path: Path, text: str, defaults: TaskDefaults) -> Iterator[_Line]:
-    """A batch script with `#SBATCH --array`: it runs once for each index, which it finds as Slurm would have told it."""
-    found = _ARRAY.search(text)
-    if found is None:
-        text, what = "the script has no #SBATCH --array", "add it, or choose another format"
-        raise DocumentError(text, file=str(path), allowed="#SBATCH --array=0-99", next=what)
-    number = text[: found.start()].count("\n") + 1
-    indices = _indices(path, number, found[1])
-    facts = {"COUNT": len(indices), "MIN": min(indices), "MAX": max(indices)}
-    names = " ".join(f"SLURM_ARRAY_TASK_{name}={value}" for name, value in facts.items())
-    for index in indices:
-        words = f"export {names} SLURM_ARRAY_TASK_ID={index}"
-        yield _Line(number, f'{words}; exec bash "$CORDEE_RUN_DIR/tasks/{ARRAY_SCRIPT}"', defaults)
-
-
-def _indices(path: Path, number: int, given: str) -> list[int]:
-    """Return the indices of `0-9:2,20%4`; how many may run at once is for slots to say."""
-    indices: list[int] = []
-    for part in given.partition("%")[0].split(","):
-        found = _PART.match(part)
-        first, last, step = (int(found[1]), int(found[2] or found[1]), int(found[3] or 1)) if found else (1, 0, 1)
-        if first > last or step < 1 or (last - first) // step > MOST_TASKS:
-            allowed = "0-99, 0-99:2, 1,4,9, 0-99%8"
-            raise _wrong(path, number, "the indices of the array are not understood", given, allowed)
-        indices += range(first, last + 1, step)
-    return list(dict.fromkeys(indices))
+    """A batch script with `#SBATCH --array`: it runs once for each index, and has what it asks for as sbatch would have given it."""
+    array = read_array(path, text)
+    said = {key: value for key, value in defaults.asks._asdict().items() if key.partition("_")[0] in defaults.said}
+    time_s = defaults.time_s if "time" in defaults.said else array.time_s
+    asks = TaskDefaults(array.asks._replace(**said), time_s)
+    for place in range(len(array.indices)):
+        yield _Line(array.line, array.task(place, defaults.array_job), asks)
 
 
 _READERS = {"lines": _plain, "glost": _plain, "parallel": _plain, "meta": _meta, "disbatch": _disbatch, "array": _array}

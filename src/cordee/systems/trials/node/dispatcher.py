@@ -84,7 +84,7 @@ class FarmDispatcher(RunWatcher):
         self._wanted = {(event["epoch"], event["seq"]) for event in events if event["event"] == WANTED}
         made = [task_of(document) for document in self._states.made]
         self._tasks = {task.id: task for task in read_tasks(self._root, [FIRST, *self._states.files]) + made}
-        self._queue = TaskQueue(part.get("order") == "longest")
+        self._queue = TaskQueue(part.get("order") == "longest", part.get("at_once"))
         self._queue.add(task for task in self._tasks.values() if self._states.of(task.id).state not in (DONE, FAILED))
         self._study: Optional[TrialStudy] = None
         if "goals" in part:

@@ -68,10 +68,12 @@ class TaskQueue:
 
     Args:
         longest_first: whether those with the longest time go first, in place of the order in which they are given.
+        at_once: how many nodes may have at the same time; None: as many as fit.
     """
 
-    def __init__(self, longest_first: bool = False) -> None:
+    def __init__(self, longest_first: bool = False, at_once: Optional[int] = None) -> None:
         self._longest_first = longest_first
+        self._at_once = at_once
         self._waiting: Deque[FarmTask] = deque()
         self._nodes: dict[str, _NodeLoad] = {}
         self._worlds: dict[int, tuple[FarmTask, tuple[str, ...]]] = {}
@@ -146,7 +148,7 @@ class TaskQueue:
         given: dict[str, list[FarmTask]] = {}
         kept: list[FarmTask] = []
         by_load = sorted(self._nodes.items(), key=lambda item: item[1].cores / max(1, item[1].room.cores))
-        while self._waiting and len(kept) < _LOOK_AHEAD:
+        while self._waiting and len(kept) < _LOOK_AHEAD and (self._at_once is None or self.out < self._at_once):
             task = self._waiting.popleft()
             late = left_s is not None and task.time_s is not None and task.time_s > left_s
             if task.has_world and not late:
