@@ -267,7 +267,7 @@ def test_trials_with_several_goals_from_files_have_a_front_and_stale_files_are_n
 def test_retries_are_counted_for_each_reason(tmp_path: Path) -> None:
     table = 'x = [0.0, 0.9]\ngoal = "min loss"\nretries = { value = 1, exit = 5 }'
     with sweep_of(tmp_path, table, "python train.py {x} 0 nan") as run:
-        assert run.wait_end().text == "1 of 2 trials failed; best: loss = 0.173611, trial 0: x=0"
+        assert run.wait_end().text == "1 of 2 trials failed; best: loss = 0.173611, trial 0: x=0.0"
         assert [(trial["state"], trial["tries"]) for trial in Sweep(run.folder).trials] == [("done", 1), ("failed", 2)]
 
 

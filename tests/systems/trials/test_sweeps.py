@@ -15,7 +15,7 @@ from cordee.runs.journal import read_journal
 from cordee.systems.trials.farm_life import add_trials, begin_again
 from cordee.systems.trials.pictures import pictures
 from cordee.systems.trials.report import FarmSection
-from cordee.systems.trials.space import MOST_SOBOL, choose, parameter, sobol
+from cordee.systems.trials.space import MOST_SOBOL, choose, parameter, sobol, space_of
 from cordee.systems.trials.sweeps import Sweep, importance
 from support.runs.real_run import LocalRun
 
@@ -48,6 +48,15 @@ def test_a_sobol_sequence_fills_every_interval_once_in_each_dimension_and_every_
     assert len({(int(x * 8), int(y * 8)) for x, y in points[:0] or [(p[0], p[1]) for p in points]}) == 64
     assert len({(int(x * 8), int(y * 8)) for x, y in shifted}) == 64
     assert points[1] == [0.5] * MOST_SOBOL
+
+
+def test_choices_reach_the_script_as_they_stand() -> None:
+    given = [0.9999999, 0.99999999, 0.12345678, 16777216.0, 3, "it's a", True]
+    tried = [float(values["x"]) for values in choose([parameter("x", given[:5])], "grid", None, 0)]
+    assert tried == given[:5]
+    assert parameter("x", given).grid == [str(value) for value in given]
+    (held,) = space_of({"x": given, "y": {"range": [1], "when": {"x": 0.99999999}}})[1:]
+    assert held.when == {"x": ("0.99999999",)}
 
 
 def test_values_lie_in_their_ranges_and_the_same_seed_gives_the_same() -> None:
@@ -122,10 +131,10 @@ def test_trials_have_values_and_those_that_crash_or_log_no_number_are_told_apart
             for trial in sweep.trials
         }
         assert told == {
-            ("0", "no"): ("done", 0.0625, None),
+            ("0.0", "no"): ("done", 0.0625, None),
             ("0.25", "no"): ("done", 0.0, None),
-            **{(x, "nan"): ("failed", None, "it logged no finite loss") for x in ("0", "0.25")},
-            **{(x, "end"): ("failed", None, None) for x in ("0", "0.25")},
+            **{(x, "nan"): ("failed", None, "it logged no finite loss") for x in ("0.0", "0.25")},
+            **{(x, "end"): ("failed", None, None) for x in ("0.0", "0.25")},
         }
         best = sweep.best
         assert best is not None

@@ -57,7 +57,7 @@ class SweepParameter(NamedTuple):
     def at(self, share: float) -> str:
         """Return the value at a share, from 0 to below 1, of what there is."""
         if self.choices:
-            return _text(self.choices[int(share * len(self.choices))])
+            return str(self.choices[int(share * len(self.choices))])
         if self.whole:
             return str(int(self.low) + int(share * (self.high - self.low + 1)))
         if self.log:
@@ -82,12 +82,12 @@ class SweepParameter(NamedTuple):
     def grid(self) -> list[str] | None:
         """All values; None for a range of real numbers."""
         if self.choices:
-            return [_text(choice) for choice in self.choices]
+            return [str(choice) for choice in self.choices]
         return [str(value) for value in range(int(self.low), int(self.high) + 1)] if self.whole else None
 
 
-def _text(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def _text(value: float) -> str:
+    return f"{value:.6g}"
 
 
 def parameter(name: str, given: Any) -> SweepParameter:
@@ -136,12 +136,12 @@ def _conditional(name: str, given: Mapping[str, Any]) -> SweepParameter:
         allowed = '{ range = "0.5..0.99", when = { opt = "sgd" } }, and otherwise = a value'
         raise _wrong(name, "is no parameter with a condition", dict(given), allowed)
     values = {
-        other: tuple(_text(one) for one in (those if isinstance(those, (list, tuple)) else [those]))
+        other: tuple(str(one) for one in (those if isinstance(those, (list, tuple)) else [those]))
         for other, those in when.items()
     }
     otherwise = given.get("otherwise")
     plain = parameter(name, given["range"])
-    return plain._replace(when=values, otherwise=None if otherwise is None else _text(otherwise))
+    return plain._replace(when=values, otherwise=None if otherwise is None else str(otherwise))
 
 
 def space_of(parameters: Mapping[str, Any]) -> list[SweepParameter]:
