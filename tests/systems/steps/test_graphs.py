@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cordee.core.errors import DocumentError
+from cordee.job.submit.factory import plan_of
 from cordee.job.submit.prepare import create_run, prepare
 from cordee.runs.children import ChildEnd, advance, child_ended, child_folder, read_graph
 from cordee.runs.journal import client_journal, read_journal
@@ -41,8 +42,8 @@ def job(tmp_path: Path, monkeypatch):
     (tmp_path / "job").mkdir()
     (tmp_path / "job/a.py").write_text("1")
 
-    def make(toml: str):
-        (tmp_path / "job/cordee.toml").write_text(f'name = "t"\nrun = "true"\n{toml}')
+    def make(toml: str, run: str = 'run = "true"'):
+        (tmp_path / "job/cordee.toml").write_text(f'name = "t"\n{run}\n{toml}')
         prepared = prepare(str(tmp_path / "job"), "local", {"scan.policy": "off"}, tmp_path / "runs")
         prepared.require_valid()
         folder = create_run(prepared)
@@ -113,6 +114,36 @@ def test_what_is_done_is_skipped_until_its_input_or_its_output_changes(job, tmp_
     (tmp_path / "job/out").write_text("x")
     (tmp_path / "job/a.py").write_text("2")
     assert begin(job(two)[0], place) == ["a"]
+
+
+def test_a_step_whose_script_or_a_module_of_it_was_edited_runs_again_though_nobody_named_them(job, tmp_path):
+    one = '[steps]\na = { run = "python part.py", inputs = ["a.py"] }\n'
+    (tmp_path / "job/part.py").write_text("import helper\n")
+    (tmp_path / "job/helper.py").write_text("factor = 2\n")
+    folder, ids, place = job(one)
+    begin(folder, place)
+    child_ended(folder, ids["a"], 1, DONE, place)
+    assert begin(job(one)[0], place) == []
+    (tmp_path / "job/helper.py").write_text("factor = 3\n")
+    assert begin(job(one)[0], place) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("toml", "script", "retries"),
+    [
+        ("[steps]\na = {}\n", "pass", 0),
+        ('[test]\nrun = "python train.py"\n', "pass", 0),
+        ("[restart]\nretries = 2\n[steps]\na = {}\n", "pass", 2),
+        ("[steps]\na = {}\n", "import cordee\ncordee.checkpointer()", 3),
+        ('[checkpoint]\nresume = "self"\n[steps]\na = {}\n', "pass", 3),
+        ('[checkpoint]\nresume = "self"\n[steps]\na = { run = "python train.py" }\n', "pass", 0),
+    ],
+)
+def test_what_could_only_begin_anew_is_tried_once_unless_somebody_asked_for_more(job, tmp_path, toml, script, retries):
+    (tmp_path / "job/train.py").write_text(script)
+    folder, _, _ = job(f'run = "python train.py"\n{toml}', run="")
+    plan = plan_of(child_folder(folder, read_graph(folder).children[0]))
+    assert plan["steps"][0]["restart"]["retries"] == retries
 
 
 def test_the_job_starts_after_its_test_and_not_after_one_that_failed(job):

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import hashlib
 import json
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
+from pathlib import Path
 from typing import Any
 
 from cordee.core.findings import Finding
-from cordee.job.document import Job, Need, StepDocument
+from cordee.job.command import script_of
+from cordee.job.document import Job, Need, RestartTable, StepDocument
 from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan.children import ChildJob, ChildJobs
 from cordee.job.plan.model import Plan
 from cordee.job.plan.requirement import least_memory
+from cordee.job.scripts import local_files, read_script
 from cordee.systems.steps.subset import DataPart, share_of
 
 PART = "cordee.systems.steps.node.part:StepsPart"
@@ -67,6 +71,7 @@ def _test(loaded: LoadedJob, saying: JobFindings) -> ChildJob:
     changed: dict[str, Any] = {"need": need, "data": data}
     if test.run is not None:
         changed["run"] = test.run
+    changed.update(_restart(loaded, test.run or loaded.job.run, bool(loaded.job.checkpoint)))
     child = _derived(loaded, changed, ("test",))
     if not shares:
         return ChildJob(TEST, child, (), about, _UNSAID)
@@ -106,10 +111,26 @@ def _step(loaded: LoadedJob, name: str, step: StepDocument, first: tuple[str, ..
     changed: dict[str, Any] = {"need": need, **({"run": step.run} if step.run else {})}
     if step.run is not None:
         changed["checkpoint"] = None  # what the job says of checkpoints is about its own command
+    changed.update(_restart(loaded, step.run or loaded.job.run, bool(changed.get("checkpoint", loaded.job.checkpoint))))
     child = _derived(loaded, changed, ("steps", name))
     after = (*step.after, *(first if not step.after else ()))
     about = {"kind": "step", **_identity(child, step, loaded.job.steps)}
     return ChildJob(name, child, after, about, _UNSAID if step.run is not None else ())
+
+
+def _restart(loaded: LoadedJob, run: tuple[str, ...], resumes: bool) -> dict[str, Any]:
+    """Return that a command which fails is not tried again, where nobody asked for that and it could only begin anew."""
+    script = script_of(run)
+    goes_on = script is not None and read_script(loaded.folder / script, loaded.folder).goes_on
+    said = "restart" in loaded.job.model_fields_set or loaded.job.pools
+    return {} if said or resumes or goes_on else {"restart": RestartTable(retries=0)}
+
+
+def _code_of(run: tuple[str, ...], folder: Path) -> list[str]:
+    """Return the files of the job's folder that a command names, and the modules beside them that Python scripts import."""
+    named = [folder / word for word in run if not word.startswith("-") and (folder / word).is_file()]
+    files = {file for one in named for file in (local_files(one, folder) if one.suffix == ".py" else [one])}
+    return sorted(str(file.relative_to(folder)) for file in files if file.is_relative_to(folder))
 
 
 def _identity(child: LoadedJob, step: StepDocument, steps: Mapping[str, StepDocument]) -> dict[str, Any]:
@@ -130,7 +151,7 @@ def _identity(child: LoadedJob, step: StepDocument, steps: Mapping[str, StepDocu
         "identity": digest,
         "folder": str(child.folder),
         "document": child.path.name,
-        "inputs": list(step.inputs),
+        "inputs": [*step.inputs, *map(glob.escape, _code_of(job.run, child.folder))] if step.inputs else [],
         "outputs": list(step.outputs),
         "all_outputs": everybodys,
     }
