@@ -42,6 +42,35 @@ def test_sources_of_a_name_are_joined_over_nodes(written) -> None:
     }
 
 
+def curve(root: Path) -> list[tuple[float, float]]:
+    series = cordee.open_run(root).series("loss")
+    return list(zip(series.steps.tolist(), series.mean.tolist(), strict=True))
+
+
+def attempts(*given: tuple[int | None, float]) -> list[bytes]:
+    """Return what two attempts log: the same steps, other values."""
+    return [
+        encode_events("a", 0, attempt, 0, [(8 * at, 10.0 * attempt + at, step, {"loss": value + attempt})])
+        for attempt in (1, 2)
+        for at, (step, value) in enumerate(given)
+    ]
+
+
+def test_steps_that_a_library_counts_in_each_process_continue_after_a_restart_and_others_are_repeated(written) -> None:
+    facts = encode_facts("a", "logged", 1.0, {"loss": {"sources": ["wandb"], "counted": True}}, {})
+    found = curve(written(facts, *attempts((0, 10.0), (1, 20.0))))
+    assert found == [(0, 11.0), (1, 21.0), (2, 12.0), (3, 22.0)]
+
+
+def test_a_step_that_the_script_names_again_after_a_restart_is_repeated(written) -> None:
+    assert curve(written(*attempts((0, 10.0), (1, 20.0)))) == [(0, 12.0), (1, 22.0)]
+
+
+def test_calls_without_a_step_are_all_there_after_a_restart(written) -> None:
+    found = curve(written(*attempts((None, 10.0), (None, 20.0))))
+    assert [value for _, value in found] == [11.0, 21.0, 12.0, 22.0]
+
+
 def test_endpoints_that_fail_alike_are_one_finding_and_none_when_they_are_read_again(written) -> None:
     urls = {f"http://127.0.0.1:{port}/metrics": "nothing listens there" for port in (1, 2)}
     first = written(*(encode_facts(node, "logged", 1.0, {}, urls) for node in ("a", "b")))

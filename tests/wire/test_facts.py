@@ -20,7 +20,7 @@ from cordee.wire.facts import (
 FACTS = [
     LayoutFact({"dp": 3, "tp": 1}, {"dp": 8}, "mesh"),
     LayoutFact(refused="it was not understood"),
-    SourceFact("loss", "wandb", "tensorboard", "nats"),
+    SourceFact("loss", "wandb", "tensorboard", "nats", True),
     FindingFact("checkpoint-damaged", "step-2 is not used: Zürich"),
     DataPositionFact("corpus", 2, 100, 39, begin=10, position=49, saved=40, saved_given=30),
     CheckpointFact(7),

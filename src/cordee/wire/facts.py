@@ -31,12 +31,18 @@ class LayoutFact(NamedTuple):
 
 
 class SourceFact(NamedTuple):
-    """What records a metric; `also` is another source whose values of it were left out."""
+    """What records a metric.
+
+    Attributes:
+        also: another source whose values of it were left out.
+        counted: its steps are calls, which the source counts from 0 in each process.
+    """
 
     name: str
     source: str = ""
     also: str = ""
     unit: str = ""
+    counted: bool = False
 
 
 class FindingFact(NamedTuple):

@@ -27,6 +27,14 @@ class MlflowClient:
     def log_metric(self, run_id, key, value, timestamp=None, step=None): pass
     def log_batch(self, run_id, metrics=(), params=(), tags=()): pass
 """,
+    "mlflow/tracking/fluent.py": """
+from types import SimpleNamespace as Metric
+from mlflow.tracking.client import MlflowClient
+def log_metric(key, value, step=None):
+    MlflowClient().log_metric("run", key, value, 0, step or 0)
+def log_metrics(metrics, step=None):
+    MlflowClient().log_batch("run", [Metric(key=key, value=value, step=step or 0) for key, value in metrics.items()])
+""",
 }
 HEAD = """
 import cordee
@@ -41,7 +49,7 @@ wandb, board, flow = Run(), SummaryWriter(), MlflowClient()
 def libraries(tmp_path: Path) -> Path:
     for name, text in LIBRARIES.items():
         place = tmp_path / "libraries" / name
-        place.parent.mkdir(parents=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
         for folder in list(place.relative_to(tmp_path / "libraries").parents)[:-1]:
             (tmp_path / "libraries" / folder / "__init__.py").touch()
@@ -87,6 +95,21 @@ def test_a_library_that_counts_its_own_calls_says_nothing_of_progress(script) ->
     done = script("for step in range(5): wandb.log({'loss': step})")
     assert [step for step, _ in done.values] == [0, 1, 2, 3, 4]
     assert done.step is None
+    assert done.declared == [SourceFact("loss", "wandb", counted=True)]
+
+
+def test_calls_of_mlflow_that_name_no_step_are_not_all_at_step_0(script) -> None:
+    done = script(
+        "from mlflow.tracking.fluent import log_metric, log_metrics\n"
+        "log_metric('a', 1); log_metric('a', 2); log_metrics({'b': 3}); log_metric('a', 4, step=0); log_metrics({'b': 5}, 6)"
+    )
+    assert done.values == [
+        (None, {"a": 1.0}),
+        (None, {"a": 2.0}),
+        (None, {"b": 3.0}),
+        (0, {"a": 4.0}),
+        (6, {"b": 5.0}),
+    ]
 
 
 def test_progress_is_the_scripts_own_where_it_says_so(script) -> None:

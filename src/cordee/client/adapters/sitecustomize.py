@@ -23,6 +23,7 @@ TARGETS = {
     "tensorboardX.writer": "tensorboard",
     "tensorboard.summary._writer": "tensorboard",
     "mlflow.tracking.client": "mlflow",
+    "mlflow.tracking.fluent": "mlflow",
     "torch.distributed.device_mesh": "device_mesh",
     "megatron.core.parallel_state": "megatron",
     "jax._src.clusters": "jax",

@@ -41,14 +41,14 @@ class Tee:
         self._source = source
         self._shapes: dict[tuple[str, ...], Shape] = {}
         self._own_names = 0
-        self._declared: set[tuple[str, str]] = set()
+        self._declared: set[tuple[str, str, bool]] = set()
 
     def __call__(self, step: Any, values: Mapping[str, Any], *, counts: bool = True) -> None:
         """Record the numbers among `values`; never waits long, never raises.
 
         Args:
             step: what the library calls the step; None: none was given.
-            counts: the step is the script's own, and says how far the training is.
+            counts: the step is the script's own, and says how far the training is; else the library has counted calls.
         """
         writer = _rank.writer
         if writer is None:
@@ -91,7 +91,7 @@ class Tee:
         try:
             numbers: dict[str, float] = {}
             _collect(writer, values, "", numbers, _MOST_DEPTH)
-            mine = {name: number for name, number in numbers.items() if self._is_mine(writer, name)}
+            mine = {name: number for name, number in numbers.items() if self._is_mine(writer, name, not counts)}
             if not mine:
                 return
             names = tuple(mine)
@@ -107,7 +107,7 @@ class Tee:
         except Exception:
             writer.drop()
 
-    def _is_mine(self, writer: ChannelWriter, name: str) -> bool:
+    def _is_mine(self, writer: ChannelWriter, name: str, counted: bool) -> bool:
         """Return whether this source records the name, and see to it that the run knows who does."""
         owner = "cordee.log" if name in writer.names else _owners.get(name)
         if owner is None:
@@ -115,9 +115,9 @@ class Tee:
             if len(_owners) < _MOST_NAMES:
                 _owners[name] = owner
         also = "" if owner == self._source else self._source
-        known = (also, name) in self._declared or len(self._declared) >= _MOST_NAMES
-        if not known and writer.tell(SourceFact(bounded_name(name), owner, also)):
-            self._declared.add((also, name))
+        known = (also, name, counted) in self._declared or len(self._declared) >= _MOST_NAMES
+        if not known and writer.tell(SourceFact(bounded_name(name), owner, also, counted=counted and not also)):
+            self._declared.add((also, name, counted))
         return owner == self._source
 
 

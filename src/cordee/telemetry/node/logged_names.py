@@ -36,6 +36,8 @@ class LoggedNames:
                     known[key] = sorted({*known.get(key, ()), given})
             if fact.unit:
                 known["unit"] = fact.unit
+            if fact.counted:
+                known["counted"] = True
             self._changed = self._changed or known != before
 
     def news(self) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cordee.telemetry.node.blocklog import BESIDE_CHANNEL
 from cordee.telemetry.store.sealed import Commit, read_events, read_steps
-from cordee.telemetry.store.series import joined, newest_attempts, stream_of, thinned
+from cordee.telemetry.store.series import in_a_row, joined, newest_attempts, stream_of, thinned
 from cordee.telemetry.store.unsealed.tail import UnsealedTail
 
 EVENT = np.dtype(
@@ -50,11 +50,19 @@ class UserMetrics:
             found.setdefault(metric, []).append(rows)
         return {metric: _once(np.concatenate(found[metric])) for metric in sorted(found)}
 
-    def steps(self, commit: Commit, commit_key: Any, name: str) -> np.ndarray:
-        """Return the table of steps of a metric, newest attempts in the order of steps; none where it has no steps."""
+    def steps(self, commit: Commit, commit_key: Any, name: str, counted: bool = False) -> np.ndarray:
+        """Return the table of steps of a metric, newest attempts in the order of steps; none where it has no steps.
+
+        Args:
+            counted: each attempt counts its steps from 0.
+        """
+        table = self._steps(commit, commit_key, name)
+        return newest_attempts(in_a_row(table) if counted else table)
+
+    def _steps(self, commit: Commit, commit_key: Any, name: str) -> np.ndarray:
         if commit.step_rows is None:  # sealed before there was such a table
             whole = [table for table in self._whole(commit, name) if table.shape[1]]
-            return newest_attempts(joined(thinned(table) for table in whole))
+            return joined(thinned(table) for table in whole)
         self._update(commit, commit_key)
         pieces = []
         if name in commit.event_names:
@@ -65,7 +73,7 @@ class UserMetrics:
         pieces = [piece.copy() for piece in pieces]
         for piece in pieces:
             piece[0] = 0
-        return newest_attempts(joined(pieces))
+        return joined(pieces)
 
     def _update(self, commit: Commit, commit_key: Any) -> None:
         """Thin what is new in the tail; what is sealed is read once per sealing."""

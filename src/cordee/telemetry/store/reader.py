@@ -207,7 +207,9 @@ class Run:
         from cordee.telemetry.store.series import joined, newest_attempts, thinned, without_steps
 
         telemetry, logged = self._looked(), self._logged()
-        table = logged.steps(telemetry.commit, telemetry.key, name)
+        about = [node["devices"].get(name, {}) for node in telemetry.facts("logged").values()]
+        counted = any(one.get("counted") for one in about)
+        table = logged.steps(telemetry.commit, telemetry.key, name, counted)
         if table.shape[1]:
             return _series(name, table)
         rows = logged.events(telemetry.commit, name).get(name)

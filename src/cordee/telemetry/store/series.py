@@ -76,9 +76,11 @@ def thinned(table: np.ndarray) -> np.ndarray:
 
 
 def without_steps(rows: np.ndarray) -> np.ndarray:
-    """Return events of one metric, as `Run.events` gives them, as a table whose steps count each rank's calls."""
-    _, begins = np.unique(rows[["attempt", "rank"]], return_index=True)
-    steps = np.arange(len(rows)) - np.repeat(begins, np.diff(np.r_[begins, len(rows)]))
+    """Return events of one metric, as `Run.events` gives them, as a table whose steps count each rank's calls, over all attempts."""
+    steps = np.zeros(len(rows))
+    for rank in np.unique(rows["rank"]):
+        mine = rows["rank"] == rank
+        steps[mine] = np.arange(mine.sum())
     columns = (np.zeros(len(rows)), rows["attempt"], rows["rank"], rows["offset"], steps, rows["time"], rows["value"])
     return np.stack([column.astype(np.float64) for column in columns])
 
@@ -94,6 +96,16 @@ def newest_attempts(table: np.ndarray) -> np.ndarray:
     table = table[:, order]
     last = np.r_[table[2][1:] != table[2][:-1], True] if table.shape[1] else np.zeros(0, dtype=bool)
     return table[:, last]
+
+
+def in_a_row(table: np.ndarray) -> np.ndarray:
+    """Return the rows of one metric whose steps an attempt counts from 0: each attempt's go on from the last of the one before."""
+    table, begin = table.copy(), 0.0
+    for attempt in np.unique(table[1]):
+        mine = table[1] == attempt
+        table[2, mine] += begin
+        begin = table[2, mine].max() + 1
+    return table
 
 
 def _joined(table: np.ndarray) -> np.ndarray:
