@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import cordee
 from cordee.core.errors import CordeeError
+from cordee.runs.folder import RunFolder
 from cordee.systems.checkpoints.cli import command
 
 
@@ -63,6 +64,33 @@ def test_all_are_listed_with_their_runs_and_what_is_not_whole(saved):
     assert said[:3] == [(1, "a-1", True, "shared"), (2, "a-1", True, "shared"), (4, "b-2", True, "shared")]
     assert said[4:] == [(7, None, False, "shared"), (30, "a-1", True, "shared")]
     assert document["checkpoints"][4]["reason"] == "it is empty"
+
+
+@pytest.mark.parametrize(
+    "names", [("epoch=3-step=40.ckpt", "epoch=4-step=50.ckpt"), ("checkpoint-40", "checkpoint-50"), ("iter_0000040",)]
+)
+def test_checkpoints_of_other_tools_in_a_folder_are_known_by_their_names(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    listed = call("list", tmp_path, "--json")["checkpoints"]
+    assert [(one["name"], one["complete"]) for one in listed] == [(name, True) for name in names]
+    call("verify", tmp_path)
+
+
+def test_to_verify_nothing_is_no_success(tmp_path):
+    assert "no checkpoint lies in" in call("verify", tmp_path, code=1)
+
+
+def test_checkpoints_of_a_run_whose_plan_lacks_what_came_later_are_listed(tmp_path):
+    folder = RunFolder.create(tmp_path / "runs", "a-20261101T000000Z-abcd")
+    policy = {"path": str(tmp_path / "saves"), "pattern": "step-*"}
+    folder.plan.write_text(json.dumps({"schema": "cordee.plan/1", "steps": [{"checkpoint": policy}]}))
+    (tmp_path / "saves").mkdir()
+    (tmp_path / "saves/step-7").write_bytes(b"x")
+    assert [one["step"] for one in call("list", folder.root, "--json")["checkpoints"]] == [7]
+    call("verify", folder.root)
+    folder.plan.write_text("[]")
+    assert "the plan of this run cannot be read" in call("list", folder.root, code=5)
 
 
 def test_a_flipped_bit_is_found_and_the_code_is_1(saved):

@@ -23,11 +23,66 @@ def test_steps_are_ordered_as_numbers(tmp_path):
     assert newest_complete(tmp_path, "step-*").step == 100
 
 
-@pytest.mark.parametrize("name", [".step-9", "step-9.tmp", "other-9"])
+@pytest.mark.parametrize(
+    "name", [".step-9", "step-9.tmp", "step-9-tmp", "step-9_tmp", "step-9.pt.part", "step-9.partial", "other-9"]
+)
 def test_unfinished_and_foreign_names_do_not_count(tmp_path, name):
     (tmp_path / "step-1").write_bytes(b"x")
     (tmp_path / name).write_bytes(b"x")
     assert names(tmp_path) == ["step-1"]
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("val_loss=0.31-epoch=9.ckpt", "val_loss=0.19-epoch=10.ckpt"),
+        ("epoch=4-step=40.ckpt", "epoch=3-step=50.ckpt"),
+        ("acc-0.93-1200.ckpt", "acc-0.91-1300.ckpt"),
+        ("model.9.ckpt", "model.10.ckpt"),
+        ("llama3-iter_0000900.ckpt", "llama3-iter_0001000.ckpt"),
+        ("0.5.ckpt", "1.25.ckpt"),
+    ],
+)
+def test_a_measure_in_a_name_is_not_its_step(tmp_path, older, newer):
+    for name in (newer, older):
+        (tmp_path / name).write_bytes(b"x")
+    assert names(tmp_path, "*.ckpt") == [older, newer]
+
+
+def of_trainer(folder, step, *without):
+    place = folder / f"checkpoint-{step}"
+    place.mkdir()
+    for name in {"model.safetensors", "optimizer.pt", "trainer_state.json"} - set(without):
+        (place / name).write_bytes(b"\2\0\0\0\0\0\0\0{}" if name.endswith(".safetensors") else b"{}")
+    return place
+
+
+def test_a_checkpoint_of_transformers_without_what_is_written_last_is_passed_over(tmp_path):
+    of_trainer(tmp_path, 20)
+    broken = of_trainer(tmp_path, 25, "trainer_state.json")
+    assert names(tmp_path, "checkpoint-*") == ["checkpoint-20"]
+    (broken / "trainer_state.json").write_text("{}")
+    assert names(tmp_path, "checkpoint-*") == ["checkpoint-20", "checkpoint-25"]
+
+
+def test_folders_of_scripts_that_know_no_such_state_count(tmp_path):
+    of_trainer(tmp_path, 5, "trainer_state.json")
+    assert names(tmp_path, "checkpoint-*") == ["checkpoint-5"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.safetensors", struct.pack("<Q", 4000) + b"{" * 100), ("a.pt", b"PK\x03\x04cut"), ("b/c.pth", b"")],
+)
+def test_a_folder_with_a_file_that_is_cut_off_is_passed_over_and_the_file_is_named(tmp_path, name, content):
+    of_trainer(tmp_path, 20)
+    file = of_trainer(tmp_path, 25) / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(content)
+    problems: list[str] = []
+    found = find_checkpoints(tmp_path, "checkpoint-*", None, problems)
+    assert [one.name for one in found] == ["checkpoint-20"]
+    assert problems[0].startswith(f"checkpoint-25 is not used: {name}: ")
 
 
 def test_empty_files_and_folders_do_not_count(tmp_path):

@@ -339,8 +339,7 @@ def test_a_store_that_says_no_is_refused_when_a_job_is_checked_and_one_that_says
 def test_a_list_has_what_lies_in_the_store_and_says_where_it_cannot_be_asked(tmp_path, address, way, monkeypatch):
     stored(ObjectSaves(address), tmp_path / "c", 4)
     open_store(address).write("step-000000008.x/__0_0.distcp", [b"8"])
-    told = SimpleNamespace(step=SimpleNamespace(checkpoint=SimpleNamespace(tiers=(address.rpartition("/")[0],))))
-    monkeypatch.setattr(library, "read_plan", lambda folder: told)
+    monkeypatch.setattr(library, "_policy_of", lambda run: {"tiers": [address.rpartition("/")[0]]})
     monkeypatch.setattr(library, "on_nodes", lambda library: [])
     run = SimpleNamespace(id="r-1")
     monkeypatch.setattr(library, "library_of", lambda target, runs: library.CheckpointLibrary(str(tmp_path), [], run))

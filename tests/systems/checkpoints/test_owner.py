@@ -103,6 +103,33 @@ def test_a_manifest_says_more_than_the_time(folder):
     assert folder.run("b").newest().name == "step-2"
 
 
+def by_attempt(folder, step, epoch, attempt, at):
+    place = folder.path / f"step-{step}"
+    place.mkdir()
+    told = {"schema": "cordee.checkpoint/1", "run": "a", "step": step, "epoch": epoch, "attempt": attempt, "files": {}}
+    (place / "cordee.json").write_text(json.dumps(told))
+    os.utime(place, ns=(at, at))
+
+
+def test_what_an_attempt_saves_after_a_later_one_has_saved_is_not_used_and_that_is_said(folder):
+    by_attempt(folder, 10, 1, 1, 10 * S)
+    by_attempt(folder, 11, 1, 2, 20 * S)
+    by_attempt(folder, 14, 1, 1, 30 * S)
+    problems = []
+    assert folder.run("a", own_folder=True).newest(problems).name == "step-11"
+    assert problems == [
+        "step-14 is not used: attempt 1, which had been given up, saved it after attempt 2 had saved step-11"
+    ]
+    by_attempt(folder, 15, 2, 1, 40 * S)
+    assert folder.run("a", own_folder=True).newest().name == "step-15"
+
+
+def test_an_attempt_that_saves_fewer_steps_than_the_one_before_does_not_lose_what_that_saved_in_time(folder):
+    by_attempt(folder, 20, 1, 1, 10 * S)
+    by_attempt(folder, 11, 1, 2, 20 * S)
+    assert folder.run("a", own_folder=True).newest().name == "step-20"
+
+
 def test_in_its_own_folder_everything_is_the_runs_and_no_owner_file_is_written(folder):
     folder.save("step-9")
     run = folder.run("a", own_folder=True)

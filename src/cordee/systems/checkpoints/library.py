@@ -10,15 +10,18 @@ from typing import Any
 
 from cordee.core.errors import CheckpointError
 from cordee.job.terminal.run_args import found
+from cordee.machine.foreign_files import read_json
 from cordee.runs.checkpoint import Checkpoint
 from cordee.runs.folder import RunFolder
-from cordee.runs.plan import read_plan
 from cordee.systems.checkpoints.node.folder import MANIFEST, PATTERN, candidates, checkpoint_at
 from cordee.systems.checkpoints.node.owner import owner_of, trainers
 from cordee.systems.checkpoints.node.sums import verify
 from cordee.systems.checkpoints.node.tiers.node_saves import NodeSaves
 from cordee.systems.checkpoints.node.tiers.object_saves import ObjectSaves, address_of, step_of
 from cordee.systems.checkpoints.node.training_folder import discard, staying
+
+# Names of checkpoints of Cordée, of the Trainer of transformers, of DeepSpeed, of Megatron, of Lightning, and of scripts.
+_PATTERNS = (PATTERN, "checkpoint-*", "global_step*", "iter_*", "*.ckpt", "epoch*", "*.pt", "*.pth", "*.safetensors")
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,27 @@ def library_of(target: str, runs: str | None) -> CheckpointLibrary:
             )
         if path.is_file() or (path / MANIFEST).exists() or (path / ".metadata").exists():
             return CheckpointLibrary(str(path.absolute().parent), _kept([_entry(path)]))
-        return CheckpointLibrary(str(path.absolute()), _kept(candidates(path, PATTERN)))
+        entries = next(filter(None, (candidates(path, pattern) for pattern in _PATTERNS)), [])
+        return CheckpointLibrary(str(path.absolute()), _kept(entries))
     folder = found(target, runs)
-    policy = read_plan(folder).step.checkpoint
-    return CheckpointLibrary(policy.path, _kept(candidates(policy.path, policy.pattern)), folder)
+    policy = _policy_of(folder)
+    return CheckpointLibrary(policy["path"], _kept(candidates(policy["path"], policy.get("pattern", PATTERN))), folder)
+
+
+def _policy_of(folder: RunFolder) -> dict[str, Any]:
+    """Return what the plan says of checkpoints, also that of an earlier Cordée, which says less of other things.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
+    try:
+        policy: dict[str, Any] = read_json(folder.plan, folder.root)["steps"][0]["checkpoint"]
+        if not isinstance(policy["path"], str):
+            raise ValueError("it names no folder of checkpoints")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        text = f"the plan of this run cannot be read: {error}"
+        raise CheckpointError(text, given=str(folder.plan), next="give the folder of its checkpoints") from error
+    return policy
 
 
 def on_nodes(library: CheckpointLibrary) -> list[KeptCheckpoint]:
@@ -112,7 +132,8 @@ def in_store(library: CheckpointLibrary) -> list[KeptCheckpoint]:
     Raises:
         DataError: the store refuses, or did not answer in time.
     """
-    address = address_of(read_plan(library.run).step.checkpoint.tiers, library.run.id) if library.run else ""
+    tiers = tuple(_policy_of(library.run).get("tiers") or ()) if library.run else ()
+    address = address_of(tiers, library.run.id) if library.run and tiers else ""
     found = ObjectSaves(address).listed() if address else {}
     return [
         KeptCheckpoint(

@@ -19,7 +19,7 @@ def command(target: str, runs: str | None, as_json: bool) -> None:
     """Compare every file of checkpoints with the size and check sum that were written with it.
 
     PATH is one checkpoint or a folder of them; of a RUN all in its folder are read. What a script saved by itself has no check
-    sums: it is said to be unchecked. Exit code 1: one is damaged or not whole.
+    sums: it is said to be unchecked. Exit code 1: one is damaged or not whole, or there is none.
 
     \b
     Example:
@@ -41,4 +41,4 @@ def command(target: str, runs: str | None, as_json: bool) -> None:
         print_json({"schema": SCHEMA, "path": library.path, "checkpoints": answers})
     elif not answers:
         click.echo(clean(f"no checkpoint lies in {library.path}"))
-    raise click.exceptions.Exit(EXIT_DONE if all(answer["ok"] for answer in answers) else EXIT_BAD)
+    raise click.exceptions.Exit(EXIT_DONE if answers and all(answer["ok"] for answer in answers) else EXIT_BAD)

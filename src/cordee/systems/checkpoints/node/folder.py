@@ -22,8 +22,20 @@ SCHEMA = "cordee.checkpoint/1"
 PATTERN = "step-*"
 
 _WILDCARD = re.compile(r"[*?\[]")
-_STEP = re.compile(r"step\D{0,2}(\d+)", re.IGNORECASE)
+# A number counts after one of these words, the first before the others; a part of a decimal number counts last of all.
+_COUNTS = tuple(re.compile(rf"{word}\D{{0,2}}(\d+)", re.IGNORECASE) for word in ("step", "iter(?:ation)?", "epoch"))
+_WHOLE_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)\d+(?!\d|\.\d)")
 _NUMBER = re.compile(r"\d+")
+_UNFINISHED = re.compile(r"\.|tmp[-_]|.*[-._](?:tmp|part|partial|incomplete|unfinished)\Z", re.IGNORECASE | re.DOTALL)
+# What the Trainer of transformers writes into a checkpoint, and what it writes after that.
+_OF_TRAINER = re.compile(
+    r"training_args\.bin|rng_state.*\.pth|optimizer\.(?:pt|bin)|scheduler\.pt|(?:model|adapter_model|pytorch_model).*"
+)
+_TRAINER_STATE = "trainer_state.json"
+_MOST_BESIDE = 16
+# Of a file by itself that is a fault; one among others may be what a script calls so.
+_NO_HEADER = "it does not begin as its ending says"
+_DATA = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _LARGEST_HEADER_BYTES = 100 << 20
 _LARGEST_MANIFEST_BYTES = 64 << 20
 
@@ -60,8 +72,9 @@ def find_checkpoints(
 ) -> list[Checkpoint]:
     """Return the complete checkpoints of a folder, the newest last.
 
-    They are ordered by the number in their names (after `step` if that word is there), then by their names read
-    naturally, then by time; names without a number come first. Hidden names and names that end in `.tmp` never count.
+    They are ordered by the number in their names (after `step`, `iteration` or `epoch` if such a word is there), then by their
+    names read naturally, then by time; names without a number come first. Hidden names, and names that end in `.tmp`, `-tmp`,
+    `.part`, `.partial` and the like, never count.
 
     Args:
         path: the checkpoint folder; one that is missing holds none.
@@ -234,15 +247,16 @@ def _matches(
 
 
 def _is_unfinished(name: str) -> bool:
-    return name.startswith(".") or name.endswith(".tmp")
+    return _UNFINISHED.match(name) is not None
 
 
 def _step_of(name: str, pattern: str) -> Optional[int]:
-    after_word = _STEP.search(name)
-    if after_word:
-        return int(after_word.group(1))
+    for counts in _COUNTS:
+        if after_word := counts.search(name):
+            return int(after_word.group(1))
     fixed = _WILDCARD.split(pattern, maxsplit=1)[0]
-    number = _NUMBER.search(name, len(fixed) if name.startswith(fixed) else 0)
+    begin = len(fixed) if name.startswith(fixed) else 0
+    number = _WHOLE_NUMBER.search(name, begin) or _NUMBER.search(name, begin)
     return int(number.group()) if number else None
 
 
@@ -286,9 +300,34 @@ def _folder_fault(path: str, known: KnownCheckpoints, *, thorough: bool) -> Opti
         return None
     if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
         return "its .metadata, which is written last, is missing"
-    if not any(files for _, _, files in os.walk(path)):
-        return "it holds no file"
-    return None
+    fault = _trainer_fault(path, names, known)
+    if fault is not None:
+        return fault
+    empty = True
+    for folder, _, files in os.walk(path):
+        empty = empty and not files
+        for name in files if thorough else ():
+            if name.endswith(_DATA):
+                file = os.path.join(folder, name)
+                fault = _file_fault(file, known)
+                if fault is not None and fault != _NO_HEADER:
+                    return f"{os.path.relpath(file, path)}: {fault}"
+    return "it holds no file" if empty else None
+
+
+def _trainer_fault(path: str, names: frozenset[str], known: KnownCheckpoints) -> Optional[str]:
+    """Return what a checkpoint of the Trainer of transformers lacks: that one beside it has its state says that this one should."""
+    if _TRAINER_STATE in names or not any(_OF_TRAINER.fullmatch(name) for name in names):
+        return None
+    parent, own = os.path.split(path)
+    shape = re.sub(r"[0-9]+", "0", own)
+    others = [name for name in os.listdir(parent) if name != own and re.sub(r"[0-9]+", "0", name) == shape]
+    others = others[:_MOST_BESIDE]
+    known.operations += 1 + len(others)
+    of_trainer = "training_args.bin" in names or any(
+        os.path.exists(os.path.join(parent, name, _TRAINER_STATE)) for name in others
+    )
+    return f"its {_TRAINER_STATE}, which is written last, is missing" if of_trainer else None
 
 
 def _file_fault(path: str, known: KnownCheckpoints) -> Optional[str]:
@@ -311,7 +350,9 @@ def _file_fault(path: str, known: KnownCheckpoints) -> Optional[str]:
 
 def _safetensors_fault(start: bytes, file: BinaryIO, size: int) -> Optional[str]:
     length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
-    if length > min(size - 8, _LARGEST_HEADER_BYTES):
+    if length > _LARGEST_HEADER_BYTES:
+        return _NO_HEADER
+    if length > size - 8:
         return "its header is cut off"
     header = _parsed(file.read(length), "its header")
     try:

@@ -25,6 +25,7 @@ from cordee.systems.checkpoints.node.folder import (
     checkpoint_at,
     find_checkpoints,
     newest_complete,
+    read_manifest,
     run_of,
 )
 from cordee.systems.checkpoints.node.tiers.node_saves import NodeSaves
@@ -35,6 +36,7 @@ _LARGEST_FILE_BYTES = 4 << 20
 # What ranks wrote last may be seen, by another clock, a little after they have ended.
 _AFTER_END_NS = 2 * 10**9
 _MARGIN_S = 30.0
+_MOST_BEFORE = 16
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,15 @@ def owner_of(found: Checkpoint, among: list[Trainer]) -> Optional[str]:
         return run
     makers = [trainer.run for trainer in among if trainer.trained_at(found.mtime_ns)]
     return makers[0] if len(makers) == 1 else None
+
+
+def _maker(path: str) -> Optional[tuple[int, int]]:
+    """Return the supervisor's epoch and the attempt that saved a checkpoint, None where its manifest does not say them."""
+    try:
+        manifest = read_manifest(path)
+        return int(manifest["epoch"]), int(manifest["attempt"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 class RunCheckpoints(CheckpointFinder):
@@ -139,9 +150,28 @@ class RunCheckpoints(CheckpointFinder):
     def _newest(self, problems: Optional[list[str]], *, thorough: bool) -> Optional[Checkpoint]:
         ignore = None if self._own_folder else self._ignore
         self._asked = 0
-        return newest_complete(
-            self._path, self._pattern, ignore, problems, self._is_mine, self._known, thorough=thorough
-        )
+
+        def may_be_it(found: Checkpoint) -> bool:
+            return self._is_mine(found) and not (thorough and self._is_fenced(found, problems))
+
+        return newest_complete(self._path, self._pattern, ignore, problems, may_be_it, self._known, thorough=thorough)
+
+    def _is_fenced(self, found: Checkpoint, problems: Optional[list[str]]) -> bool:
+        """Return whether an attempt saved it after a later one had saved: its nodes were counted as lost, and came back."""
+        maker = _maker(found.path)
+        if maker is None:
+            return False
+        self._asked += 1
+        before = [one for one in candidates(self._path, self._pattern) if one.mtime_ns < found.mtime_ns]
+        for other in sorted(before, key=lambda one: -one.mtime_ns)[:_MOST_BEFORE]:
+            self._asked += 1
+            theirs = _maker(other.path)
+            if theirs is not None and theirs > maker:
+                if problems is not None:
+                    late, newer = f"attempt {maker[1]}, which had been given up", f"attempt {theirs[1]}"
+                    problems.append(f"{found.name} is not used: {late}, saved it after {newer} had saved {other.name}")
+                return True
+        return False
 
     @property
     def operations(self) -> int:
