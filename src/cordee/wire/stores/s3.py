@@ -64,10 +64,23 @@ class S3Store(ObjectStore):
         )
 
     def list(self, below: str = "") -> Iterator[Stored]:
-        page = self._page(below, None)
+        last, page = "", self._page(below, None)
         while page:
+            if page[0].name <= last:  # a store that does not know `start-after` begins anew
+                yield from self._rest(below, last)
+                return
             yield from page
-            page = self._page(below, page[-1].name)
+            last = page[-1].name
+            page = self._page(below, last)
+
+    def _rest(self, below: str, after: str) -> Sequence[Stored]:
+        """Return what comes behind a name, by one listing of all that is there."""
+
+        def whole() -> Sequence[Stored]:
+            chunks = self._reading.list(below or None, chunk_size=PAGE)
+            return [one for chunk in chunks for one in map(_stored, chunk) if one.name > after]
+
+        return self._ask("list", below, whole)
 
     def _page(self, below: str, after: str | None) -> Sequence[Stored]:
         def first() -> Sequence[Stored]:

@@ -67,6 +67,22 @@ def test_the_last_member_of_a_name_counts_and_links_are_said(tmp_path):
     }
 
 
+@pytest.mark.parametrize("folder", ["", "so-long-a-name-that-it-needs-a-record-of-its-own/" * 3])
+@pytest.mark.parametrize("kind", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_hard_link_is_packed_with_the_bytes_of_its_target_and_one_without_is_said(tmp_path, folder, kind):
+    with tarfile.open(tmp_path / "a.tar", "w", format=kind) as archive:
+        member = tarfile.TarInfo(f"./{folder}x.txt")
+        member.size = 4
+        archive.addfile(member, io.BytesIO(b"data"))
+        for name, target in (("y", f"./{folder}x.txt"), ("z", "nowhere.txt")):
+            link = tarfile.TarInfo(f"./{name}.txt")
+            link.type, link.linkname = tarfile.LNKTYPE, target
+            archive.addfile(link)
+    made = packed(tmp_path / "a.tar", tmp_path / "out")
+    assert fields_by_key(tmp_path / "out") == {f"{folder}x": {"txt": b"data"}, "y": {"txt": b"data"}}
+    assert made.left_out == {"no regular file": ["./z.txt"]}
+
+
 def test_a_damaged_archive_is_told_and_nothing_is_made(image_folder, tmp_path):
     whole = tmp_path / "whole.tar"
     subprocess.run(["tar", "-C", image_folder, "-cf", whole, "."], check=True)
@@ -191,7 +207,8 @@ def test_bytes_in_every_parquet_type_come_back_as_they_are(tmp_path):
         "words": pyarrow.array([b"w", b"x"], pyarrow.binary()).dictionary_encode(),
     }
     pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
-    packed(tmp_path / "a.parquet", tmp_path / "out")
+    made = packed(tmp_path / "a.parquet", tmp_path / "out")
+    assert made.left_out == {"a path without bytes": ["row 0: far.jpg"]}
     found = samples_read(tmp_path / "out")
     assert found["000000000"] == {
         "fixed": b"1234",

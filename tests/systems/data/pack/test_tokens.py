@@ -48,6 +48,18 @@ def documents(to, name="out"):
     return [sample["tokens"].tolist() for sample in source.read(np.arange(source.size))]
 
 
+def test_the_key_of_lines_and_the_column_of_a_table_may_have_another_name(tmp_path):
+    (tmp_path / "code.jsonl").write_text('{"content": "a b", "text": 7}\n{"content": "c"}\n')
+    packed(tmp_path / "code.jsonl", tmp_path / "out", name="out", text="content")
+    assert [bytes(one[:-1]) for one in documents(tmp_path / "out")] == [b"a b", b"c"]
+    with pytest.raises(UsageError, match="another --text"):
+        packed(tmp_path / "code.jsonl", tmp_path / "out", name="out", text="text")
+    table = pyarrow.table({"body": ["one", "two"]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    packed(tmp_path / "a.parquet", tmp_path / "table", name="out", text="body")
+    assert [bytes(one[:-1]) for one in documents(tmp_path / "table")] == [b"one", b"two"]
+
+
 def test_every_file_and_every_line_of_json_becomes_a_document_with_its_end(texts, tmp_path):
     result = packed(texts, tmp_path / "out")
     expected = ["één", "zwei\n", "first", "", "línea 3", "", "x" * 300]
@@ -119,7 +131,10 @@ def test_what_is_no_text_is_named_or_left_out_as_asked(texts, tmp_path):
     result = packed(texts, tmp_path / "out", skip_unreadable=True, restart=True)
     left_out = " ".join(result.left_out["unreadable"])
     assert "picture.png: no text in UTF-8 (byte 0)" in left_out
-    assert "bad.jsonl: line 2 is no JSON object with a text in `text`, its first 1 documents are kept" in left_out
+    assert (
+        "bad.jsonl: line 2 is no JSON object with a text in `text`; --text names another key, its first 1 documents are kept"
+        in left_out
+    )
     assert result.samples == 8
 
 

@@ -10,6 +10,7 @@ import pytest
 from cordee.core.errors import DataError
 from cordee.systems.data.node.read.plain import PlainFolder
 from cordee.systems.data.node.read.sources import open_source
+from cordee.systems.data.node.shards.groups import TOOLS
 from support.data.shards import packed, samples_read
 
 TREES = {
@@ -22,6 +23,7 @@ TREES = {
     "classes": ["dog/1.jpg", "cat/2.JPEG", "cat/in/3.webp", "ä/4.png"],
     "splits": ["train/c1/1.jpg", "train/c2/2.jpg", "val/c1/3.jpg"],
     "odd": ["two\nlines.txt", "no-\udcff.jpg", "new\nline/f.jpg", "v1.0/c.jpg"],
+    "hidden beside classes": ["cat/1.jpg", "dog/2.jpg", ".hid/3.jpg", ".ipynb_checkpoints/1-checkpoint.jpg"],
     "litter": ["a/1.jpg", "a/._1.jpg", ".DS_Store", "b/Thumbs.db", "b/Desktop.ini", "b/2.jpg", "__MACOSX/a/._1.jpg"],
 }
 
@@ -59,6 +61,13 @@ def test_what_a_folder_holds_that_is_no_sample_is_counted_and_said(tmp_path):
         "made by macOS or Windows, no data": 5,
         "link, not followed": 1,
     }
+
+
+def test_hidden_folders_and_those_of_tools_are_no_classes(tmp_path):
+    write(tmp_path / "in", TREES["hidden beside classes"])
+    made = packed(tmp_path / "in", tmp_path / "out")
+    assert list(open_source(str(tmp_path / "out")).classes) == ["cat", "dog"]
+    assert made.left_out == {TOOLS: [".ipynb_checkpoints/1-checkpoint.jpg"]}
 
 
 def test_a_name_that_is_taken_but_for_capitals_is_said_and_nothing_is_lost(tmp_path):

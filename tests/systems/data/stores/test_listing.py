@@ -15,7 +15,23 @@ from cordee.systems.data.listing_store import look_in_store
 from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.build import pack, plan_of
 from cordee.wire.stores import Patience, open_store
+from cordee.wire.stores.s3 import S3Store
 from support.servers.object_store import DisposableS3, FailingWay
+
+
+def test_a_store_that_does_not_know_where_to_begin_is_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{number:06}" for number in range(2500)]
+
+    class Client:
+        def list(
+            self, below: str | None, offset: str | None = None, chunk_size: int = 1000
+        ) -> list[list[dict[str, Any]]]:
+            rows = [{"path": name, "size": 1, "e_tag": None} for name in names]
+            return [rows[at : at + chunk_size] for at in range(0, len(rows), chunk_size)]
+
+    store = S3Store("s3://bucket/a", Patience())
+    monkeypatch.setitem(store.__dict__, "_reading", Client())
+    assert [one.name for one in store.list()] == names
 
 
 @pytest.fixture

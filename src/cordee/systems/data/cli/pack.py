@@ -52,6 +52,7 @@ _MOST_WORKERS = 4
 @click.option(
     "--tokenizer", default="bytes", metavar="HOW", help="Of tokens: bytes, a tokenizer.json, MODULE:FUNCTION."
 )
+@click.option("--text", default="text", metavar="KEY", help="Of tokens: the key or column that holds a document.")
 @click.option("--skip-unreadable", is_flag=True, help="Leave out, count and name what cannot be read.")
 @click.option("--restart", is_flag=True, help="Throw away what is there and begin anew.")
 @click.option("--no-sync", is_flag=True, help="Do not wait for the disk: a crash of the machine may lose shards.")
@@ -106,6 +107,7 @@ def command(source: str, to: str | None, target: str, cluster: str | None, as_js
         durable=not given["no_sync"],
         name=given["name"],
         tokenizer=given["tokenizer"],
+        text=given["text"],
     )
     try:
         with progress("packing", len(plan), plan.total_bytes) as tell:

@@ -142,6 +142,7 @@ class PackOptions:
         durable: wait until the disk has everything; else a crash of the machine (not of a process) may lose shards.
         name: the data set's.
         tokenizer: for tokens: see `tokenizers.open_tokenizer`.
+        text: for tokens: the key of lines of JSON, or the column of a table, that is the document.
     """
 
     shard_bytes: int = 512_000_000
@@ -151,6 +152,7 @@ class PackOptions:
     durable: bool = True
     name: str = ""
     tokenizer: str = "bytes"
+    text: str = "text"
 
 
 @dataclass

@@ -113,13 +113,15 @@ _WORDS = {
     "name": "another --name",
     "target": "another format (--as)",
     "tokenizer": "another --tokenizer",
+    "text": "another --text",
     "skip_unreadable": "with or without --skip-unreadable",
 }
 
 
 def differences(known: dict[str, Any], about: dict[str, Any]) -> str:
     """Say in what two packings differ."""
-    return ", ".join(_WORDS.get(key, key) for key, value in about.items() if known.get(key) != value)
+    keys = dict.fromkeys((*about, *(key for key in known if key in _WORDS)))
+    return ", ".join(_WORDS.get(key, key) for key in keys if known.get(key) != about.get(key))
 
 
 def write_whole(path: Path, text: str) -> None:

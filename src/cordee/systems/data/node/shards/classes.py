@@ -17,7 +17,7 @@ _MOSTLY = 0.9
 def folder_classes(folders: Folders, force: bool) -> Tuple[List[str], Dict[bytes, int], List[str]]:
     """Return the classes, their numbers by first folder, and notes for people.
 
-    Numbers follow the sorted names of the folders, as torchvision's ImageFolder counts them.
+    Numbers follow the sorted names of the folders, as torchvision's ImageFolder counts them; a hidden folder is no class.
 
     Args:
         force: the folders are classes whatever they look like; else only where there are at least two and nearly all
@@ -30,11 +30,11 @@ def folder_classes(folders: Folders, force: bool) -> Tuple[List[str], Dict[bytes
     for folder, files in folders:
         first = folder[: folder.find(b"/")] if folder else b""
         count = len(files) if force else sum([base[base.rfind(b".") + 1 :].lower() in _MEDIA for base, _ in files])
-        if first and count:
+        if first and count and first[:1] != b".":
             media[first] = media.get(first, 0) + count
     found = sorted(media)
     names = [folder.decode("utf-8", "surrogateescape") for folder in found]
-    files_in_all = sum(len(files) for _, files in folders)
+    files_in_all = sum(len(files) for folder, files in folders if folder[:1] != b".")
     if not force and (len(found) < 2 or sum(media.values()) < _MOSTLY * files_in_all):
         return [], {}, []
     if not names or not {name.lower() for name in names} <= _SPLITS:

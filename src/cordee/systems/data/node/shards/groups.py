@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from typing import Dict, Iterable, List, NamedTuple, Sequence
 
@@ -13,6 +14,10 @@ NOT_ASKED_FOR = "not asked for (--include, --exclude)"
 LITTER = "made by macOS or Windows, no data"
 # What these systems leave in every folder that they have shown; `._NAME` and __MACOSX hold what macOS notes of a file.
 _LITTER = {b".ds_store", b"thumbs.db", b"ehthumbs.db", b"desktop.ini"}
+TOOLS = "made by Jupyter, version control, a file server or Python, no data"
+_TOOLS = re.compile(
+    rb"(?:^|/)(?:\.ipynb_checkpoints|\.git|\.svn|@eaDir|\$RECYCLE\.BIN|System Volume Information|lost\+found|__pycache__)/"
+)
 _FEW = 5
 
 
@@ -121,12 +126,14 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def leave_out_litter(listing: Listing) -> None:
-    """Leave out what macOS and Windows put beside people's files, counted and named."""
+    """Leave out what systems and tools put beside people's files, counted and named."""
     found: Dict[bytes, None] = {}
+    of_tools = {entry.name: None for entry in listing.entries if _TOOLS.search(entry.name)}
     for entry in listing.entries:
         base = entry.name[entry.name.rfind(b"/") + 1 :]
         if base.startswith(b"._") or base.lower() in _LITTER or entry.name.startswith(b"__MACOSX/"):
             found[entry.name] = None
-    if found:
-        listing.entries[:] = [entry for entry in listing.entries if entry.name not in found]
-        listing.left_out[LITTER] = [name.decode("utf-8", "backslashreplace") for name in found]
+    for why, names in ((TOOLS, of_tools), (LITTER, found)):
+        if names:
+            listing.entries[:] = [entry for entry in listing.entries if entry.name not in names]
+            listing.left_out[why] = [name.decode("utf-8", "backslashreplace") for name in names]

@@ -29,7 +29,8 @@ class TarMember:
         name: as any reader sees it.
         original: the name that its file had, where that is another one.
         start: where its first header begins. offset: where its bytes begin. length: how many.
-        kind: `file`, `folder`, `sparse` (a file stored with holes, which no reader by offset can read) or `other`.
+        kind: `file`, `folder`, `sparse` (a file stored with holes, which no reader by offset can read), `hard link` or `other`.
+        link: of a hard link, the member that it is another name of.
         is_label: packing added it for other readers of WebDataset: the label, which the index has in a column of its own.
     """
 
@@ -40,6 +41,7 @@ class TarMember:
     length: int
     kind: str
     is_label: bool = False
+    link: Optional[bytes] = None
 
     @property
     def end(self) -> int:
@@ -229,7 +231,9 @@ def member_at(read: Read, start: int, size: int, shared: Optional[Dict[bytes, by
             raise Damaged(start, "the file is cut off")
         if kind == b"L":
             own[b"path"] = text.rstrip(b"\0")
-        elif kind != b"K":
+        elif kind == b"K":
+            own[b"linkpath"] = text.rstrip(b"\0")
+        else:
             target = shared if kind == b"g" and shared is not None else own
             target.update(_records(text, start))
         start += BLOCK + padded(length)
@@ -263,8 +267,11 @@ def _member(
     if start + BLOCK + length > size:
         raise Damaged(start, f"the file is cut off: {start + BLOCK + length - size} bytes are missing")
     what = "sparse" if is_sparse else "folder" if is_folder else "file" if is_file else "other"
+    link = None
+    if kind == b"1":
+        what, link = "hard link", pax.get(b"linkpath", block[157:257].partition(b"\0")[0])
     is_label = block[265 : 265 + len(_LABEL_OWNER)] == _LABEL_OWNER
-    return TarMember(name, pax.get(ORIGINAL_NAME), begin, start + BLOCK, length, what, is_label)
+    return TarMember(name, pax.get(ORIGINAL_NAME), begin, start + BLOCK, length, what, is_label, link)
 
 
 def _checked(block: bytes, start: int) -> Tuple[int, bytes]:

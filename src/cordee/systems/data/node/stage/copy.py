@@ -21,6 +21,7 @@ from cordee.wire.stores.local import SourceChanged
 
 _KEPT = ".blocks"
 _PACKED = ".packed"
+_OF_A_SHELL = frozenset(("&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"))
 Fill = Callable[[BlockFolder], None]
 
 
@@ -128,6 +129,13 @@ def prepare(command: Sequence[str], target: Path) -> None:
     """
     if not command:
         return
+    for_a_shell = next((word for word in command if word in _OF_A_SHELL), None)
+    if for_a_shell is not None:
+        raise DataError(
+            f"no shell runs the command that prepares it, for which {for_a_shell} is a word like others",
+            given=shlex.join(command),
+            next="write sh -c '...', or a script",
+        )
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     folder = target if target.is_dir() else target.parent
     try:

@@ -101,7 +101,9 @@ class TarOrigin(_Archive):
                         given=f"{self.path}: {_text(member.name)}",
                         next="unpack the archive with tar, and pack the folder",
                     )
-                elif member.kind == "other":
+                elif member.kind == "hard link" and (target := found.get(_tidy(member.link or b""))) and name:
+                    found[name] = target._replace(name=name)
+                elif member.kind in ("hard link", "other"):
                     left_out.setdefault("no regular file", []).append(_text(member.name))
                 elif member.kind == "file" and not member.is_label:
                     if not name:

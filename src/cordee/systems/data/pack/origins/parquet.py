@@ -60,6 +60,7 @@ class ParquetOrigin(SampleOrigin):
         """
         found: list[Sample] = []
         said: list[Any] = []
+        alone: list[str] = []
         for number, path in enumerate(self._paths):
             file = self._open(path)
             columns = ParquetColumns(file.schema_arrow, self._label_column, path)
@@ -76,6 +77,7 @@ class ParquetOrigin(SampleOrigin):
                 table = file.read_row_group(group, use_threads=False)
                 self._groups.append(_Group(len(found), table.num_rows, number, group))
                 said += self._columns.labels_of(table)
+                alone += (f"row {len(found) + row}: {name}" for row, name in self._columns.paths_alone(table))
                 for cells in self._columns.rows(table):
                     found.append(_sample(len(found), cells))
         classes, numbers = numbered(said) if self._columns.label_is_text else (self._columns.classes, None)
@@ -83,7 +85,9 @@ class ParquetOrigin(SampleOrigin):
             row._replace(label=numbers.get(label) if numbers is not None else label)
             for row, label in zip(found, said or [None] * len(found), strict=True)
         ]
-        return Listing(samples=in_order(rows), classes=classes, fingerprint=repr([self._label_column, *self._stamps]))
+        left_out = {"a path without bytes": alone} if alone else {}
+        fingerprint = repr([self._label_column, *self._stamps])
+        return Listing(samples=in_order(rows), classes=classes, left_out=left_out, fingerprint=fingerprint)
 
     def chunks(self, entry: PackedEntry) -> Iterator[bytes]:
         """Yield one cell; the row group that holds it stays in memory until another one is needed."""

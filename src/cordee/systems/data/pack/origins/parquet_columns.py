@@ -74,6 +74,16 @@ class ParquetColumns:
             return [value or None for value in values]
         return [None if value is None or value < 0 else int(value) for value in values]
 
+    def paths_alone(self, table: Any) -> Iterator[tuple[int, str]]:
+        """Yield (row, path) of what has a path where its bytes belong, which nobody can pack: they lie elsewhere."""
+        for name, kind in self.kinds.items():
+            if kind not in ("bytes", "list"):
+                continue
+            for row, value in enumerate(_plain_column(table.column(name)).to_pylist()):
+                for one in value if isinstance(value, list) else [value]:
+                    if isinstance(one, dict) and one["bytes"] is None and one.get("path"):
+                        yield row, str(one["path"])
+
     def rows(self, table: Any) -> Iterator[list[tuple[str, bytes]]]:
         """Yield the fields of each row: (name, bytes)."""
         values = {name: _plain_column(table.column(name)).to_pylist() for name in self.kinds}

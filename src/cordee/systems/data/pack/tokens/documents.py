@@ -16,24 +16,23 @@ if TYPE_CHECKING:
 
 LARGEST_BYTES = 1 << 30
 _LINES = (b".jsonl", b".ndjson")
-_FIELD = "text"
-# A file `text`, and the column `text` of a Parquet file.
-_FIELDS = (_FIELD, "text.txt")
 
 
-def documents(plan: PackPlan, sample: Sample) -> Iterator[bytes]:
+def documents(plan: PackPlan, sample: Sample, text: str) -> Iterator[bytes]:
     """Yield the text of each document of a sample, as UTF-8.
 
-    A sample with a field `text` (a Parquet row, a line of a table) is that document; else every file is one, and every line
-    of a file of JSON lines the one in its field `text`.
+    A sample with a field of the name `text` (a Parquet row, a line of a table) is that document; else every file is one, and
+    every line of a file of JSON lines the one under that key.
 
     Raises:
         Unreadable: a file cannot be read, is no UTF-8 or no JSON, or a document is larger than 1 GiB.
     """
-    named = [entry for field, entry in zip(sample.fields, sample.entries, strict=True) if field in _FIELDS]
+    named = [
+        entry for field, entry in zip(sample.fields, sample.entries, strict=True) if field in (text, f"{text}.txt")
+    ]
     for entry in named or sample.entries:
         if entry.name.lower().endswith(_LINES):
-            yield from _of_lines(plan, entry)
+            yield from _of_lines(plan, entry, text)
         else:
             yield _whole(plan, entry)
 
@@ -49,15 +48,17 @@ def _whole(plan: PackPlan, entry: PackedEntry) -> bytes:
     return data
 
 
-def _of_lines(plan: PackPlan, entry: PackedEntry) -> Iterator[bytes]:
+def _of_lines(plan: PackPlan, entry: PackedEntry, key: str) -> Iterator[bytes]:
     for number, line in enumerate(_lines(plan, entry), start=1):
         if not line.strip():
             continue
         try:
-            text = json.loads(line)[_FIELD]
+            text = json.loads(line)[key]
             yield text.encode()
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise Unreadable(entry, f"line {number} is no JSON object with a text in `{_FIELD}`") from None
+            raise Unreadable(
+                entry, f"line {number} is no JSON object with a text in `{key}`; --text names another key"
+            ) from None
 
 
 def _lines(plan: PackPlan, entry: PackedEntry) -> Iterator[bytes]:

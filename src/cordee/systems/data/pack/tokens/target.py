@@ -55,6 +55,7 @@ class TokenTarget(Target):
             "name": name,
             "tokenizer": tokenizer.identity,
             "skip_unreadable": options.skip_unreadable,
+            **({"text": options.text} if options.text != "text" else {}),
         }
         if _is_finished(folder, name, to, options):
             return _finished(folder / name, about, plan)
@@ -198,7 +199,7 @@ class _Packing:
             for sample in self._plan.samples(*self.parts[number]):
                 held = len(lengths)
                 try:
-                    for document in documents(self._plan, sample):
+                    for document in documents(self._plan, sample, self._about.get("text", "text")):
                         lengths.append(writer.write(document))
                         add(1, len(document))
                 except Unreadable as fault:
