@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cordee.core.secret_forms import keys_in, named_keys_in
+from cordee.core.secret_forms import keys_in, named_keys_in, settings_in
 from cordee.core.secrets import OutputMask, masked_output, masked_text, masked_words, secret_values
 
 BODY = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5hJ7kL9nP1qR3tV5xY7zA9cD1fG3hJ5kL7nP9rS1uV3xY5"
@@ -27,7 +27,7 @@ KEYS = {
     "databricks": "dapi0a1b2c3d4e5f60718293a4b5c6d7e8f9",
     "vault": f"hvs.{BODY[:30]}",
     "jwt": f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{BODY[:43]}",
-    "password-in-url": "--extra-index-url https://ci:Tr0ub4dor3@pypi.lab.org/simple",
+    "password-in-url": "mysql://app:aQ7z2@h/runs --extra-index-url https://ci:Tr0ub4dor3@pypi.lab.org/simple",
 }
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A1B\n\n{0}\n{0}\nabc=\n-----END RSA PRIVATE KEY-----\n".format(
     BODY[:64]
@@ -39,6 +39,7 @@ HARMLESS = (
     "commit a3f90b1c2d4e5f60718293a4b5c6d7e8f9012345 sha256:0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9",
     '{"auth": "oauth2-client-credentials"}, name: MODEL_KEY\n  value: models/llama-3-8b-instruct-hf',
     "mkdir models--acme--llama-3-8b-instruct && token_path=/scratch/project_465000123/tokens",
+    "docker://ubuntu:22.04@sha256:0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9 bearer of bad news-for-everybody",
     "tokenizer_class=PreTrainedTokenizerFast secret_key_name: models/llama-3-8b-instruct-hf",
 )
 
@@ -80,6 +81,27 @@ def test_a_value_is_called_a_key_by_headers_logins_and_lists_of_variables(before
     text = f"{before}{BODY[:40]}"
     assert [text[key.begin : key.end] for key in named_keys_in(text)] == [BODY[:40]]
     assert masked_output(text) == f"{before}***"
+
+
+@pytest.mark.parametrize("before", ["\x1b[31m", "\x1b[1;31m", "model_", "x", "9"])
+@pytest.mark.parametrize("after", ["\x1b[0m", "_end", "'", ""])
+def test_colours_and_letters_around_a_form_that_no_word_has_do_not_hide_it(before, after):
+    key = f"hf_{BODY[:34]}"
+    assert masked_output(f"{before}{key}{after}") == f"{before}***{after}"
+
+
+@pytest.mark.parametrize("before", ["> Authorization: Bearer ", "{'Authorization': 'Bearer ", "authorization=token "])
+def test_what_a_header_bears_is_masked_where_it_is_printed(before):
+    token = f"{BODY[:14]}.{BODY[20:30]}/+="
+    assert token not in masked_output(f"401 for {before}{token}'")
+
+
+def test_settings_that_are_called_secrets_are_known_and_words_places_and_placeholders_are_not():
+    text = (
+        'database:\n  user: app\n  password: aB3dE5gH\n  token: "x9Y8z7W6",  # of the app\nexport SMTP_PASS=Tr0ub4dor\n'
+        "pad_token: <PAD0>aaaa\npass: $PASSWORD1x\ntoken: bert-base-uncased\npasses: 12\nkey: Image2012Train\nsecret: /run/Secrets/1\n"
+    )
+    assert [text[key.begin : key.end] for key in settings_in(text)] == ["aB3dE5gH", "x9Y8z7W6", "Tr0ub4dor"]
 
 
 def test_a_key_of_several_lines_is_masked_line_by_line_for_each_stream():
@@ -143,6 +165,19 @@ def test_a_real_ssh_key_is_one(tmp_path):
             {"correct-horse", "battery-staple"},
         ),
         ({"API_KEY": "short", "SSH_PRIVATE_KEY": "/home/me/.ssh/id_ed25519", "SECRET": "$FROM_SHELL"}, (), set()),
+        (
+            {
+                **{
+                    "GH_PAT": "anything at all",
+                    "DB_PASS": "anything else",
+                    "ENC_KEY": "and so on",
+                    "SORT_PATH": "data/files",
+                },
+                "DB_URL": "postgres://u:w9Qx7z2aa@h.invalid/runs",
+            },
+            (),
+            {"anything at all", "anything else", "and so on", "w9Qx7z2aa"},
+        ),
         ({"OTHER": "ghp_" + "a1B2" * 9}, (), {"ghp_" + "a1B2" * 9}),
         (
             {},

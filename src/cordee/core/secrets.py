@@ -27,7 +27,30 @@ _PATTERNS = (
     re.compile(rf"(?i)((?<![A-Za-z0-9_]){_NAME}[\"']?(?:=|:\s*)){_VALUE}"),
     re.compile(rf"(?i)(--?{_NAME}\s+)(?!-){_VALUE}"),
     re.compile(r"(?i)((?:authorization:\s*\w+|bearer)\s+)[^\s\"'@&;]+"),
-    re.compile(r"(://[^/\s:@]*:)[^\s/@]+(?=@)"),
+    re.compile(r"(://[^/\s:@]*:)[^\s/@]+(?=@)(?!@sha[0-9]{3}:)"),
+)
+# In what programs print, a word behind "Bearer" is none of a sentence when it is long and has a digit.
+_BEARER = re.compile(
+    r"(?i)(\bbearer\s+|\bauthorization[\"']?\s*[:=]\s*[\"']?(?:basic|token)\s+)(?=[^\s\"']*[0-9])[\w.~+/=-]{16,}"
+)
+# By a part of its name the value of a variable is one, which may be anything; of options fewer words mean that.
+_SECRET_PARTS = frozenset(
+    [
+        "pass",
+        "pat",
+        "pw",
+        "pwd",
+        "key",
+        "keys",
+        "apikey",
+        "token",
+        "secret",
+        "cred",
+        "creds",
+        "credential",
+        "credentials",
+        "auth",
+    ]
 )
 _FLAG = re.compile(rf"(?i)--?{_NAME}\Z")
 _SECRET_NAME = re.compile(rf"(?i){_NAME}\Z")
@@ -58,7 +81,7 @@ def secret_values(env: Mapping[str, str], argv: Sequence[str]) -> frozenset[str]
 
     A word may be a line for a shell that gives some to others.
     """
-    found = {value for name, value in env.items() if _SECRET_NAME.match(name)}
+    found = {value for name, value in env.items() if _SECRET_NAME.match(name) or _has_secret_part(name)}
     after_name = False
     for word in argv:
         name, _, value = word.partition("=")
@@ -69,6 +92,10 @@ def secret_values(env: Mapping[str, str], argv: Sequence[str]) -> frozenset[str]
     for name, value in (*env.items(), *_with_options(argv)):
         found.update(_keys_of(name, value))
     return frozenset(value for value in found if len(value) >= _LEAST_SECRET and not value.startswith(_NO_SECRET))
+
+
+def _has_secret_part(name: str) -> bool:
+    return not _SECRET_PARTS.isdisjoint(re.split(r"[_.-]", name.lower()))
 
 
 def masked_output(text: str, known: Collection[str] = ()) -> str:
@@ -84,6 +111,8 @@ def masked_output(text: str, known: Collection[str] = ()) -> str:
     for secret in known:
         if secret in masked:
             masked = masked.replace(secret, MASK)
+    if "earer" in masked or "uthorization" in masked or "BEARER" in masked:
+        masked = _BEARER.sub(rf"\1{MASK}", masked)
     masked = _without(masked, keys_in(masked))
     return _without(masked, named_keys_in(masked))
 

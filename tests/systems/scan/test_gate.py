@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cordee.job.submit.prepare import prepare
 from cordee.systems.scan.node.scanner import Scanner
 from cordee.systems.scan.seen import SeenVerdicts
 
@@ -123,6 +124,27 @@ def test_a_snapshot_carries_no_key_and_no_poison_unless_it_is_asked_to(job, tmp_
     os.unlink(job.folder / "keyed.py")
     poison(job.folder / "weights")
     assert job()[0] == 2
+
+
+def test_files_of_variables_and_configurations_with_passwords_are_not_copied_and_named(job, tmp_path):
+    (job.folder / ".env").write_text("SMTP_PASSWORD=short\n")
+    (job.folder / ".env.example").write_text("SMTP_PASSWORD=\n")
+    (job.folder / "conf.yaml").write_text("lr: 0.1\ndatabase:\n  user: app\n  password: aB3dE5gH\n")
+    (job.folder / "model.yaml").write_text("pad_token: <pad>\ntoken: bert-base-uncased\n")
+    code, _ = job()
+    said = json.loads(made.cordee("check", job.folder, "--json", "--runs", tmp_path / "runs").output)["findings"]
+    named = {os.path.basename(one["file"]): one for one in said if one["rule"] == "scan-secret-assigned"}
+    assert (code, set(named)) == (0, {".env", "conf.yaml"})
+    assert "line 4" in named["conf.yaml"]["text"]
+    assert "outside of the job's folder" in named[".env"]["next"]
+    held_back = keep_names(job.folder, tmp_path / "runs")
+    assert held_back == {".env", "conf.yaml"}
+
+
+def keep_names(folder: Path, runs: Path) -> set[str]:
+    """Return what the snapshot of a run of a job would not carry."""
+    prepared = prepare(str(folder), "local", {}, runs)
+    return set(prepared.plan.step.systems["scan"]["held_back"])
 
 
 def test_what_is_unknown_is_told_and_stops_a_job_that_asks_for_it(job):

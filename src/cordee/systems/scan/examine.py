@@ -14,11 +14,12 @@ from typing import Any
 from cordee.client.adapters.loads import SEEN_FILE
 from cordee.core.draw.clean import one_line
 from cordee.core.findings import Finding
-from cordee.core.secret_forms import keys_in
+from cordee.core.secret_forms import keys_in, settings_in
 from cordee.core.words import counted
 from cordee.job.load import LoadedJob
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.model import Plan
+from cordee.machine.foreign_files import read_regular
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.scan.locations import MOST_FILES, PROGRAMS, job_code, locations, seen_document, text_of
 from cordee.systems.scan.node.verdict import FileVerdict, Sight, worst
@@ -28,6 +29,9 @@ from cordee.systems.scan.rules import RULES
 
 _MOST_S = 60.0
 _MOST_FINDINGS = 10
+_SETTINGS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".properties")
+_LARGEST_SETTINGS = 1 << 20
+_EXAMPLES = (".example", ".sample", ".template", ".dist")
 
 
 class ScanExamination(Examination):
@@ -76,7 +80,7 @@ class ScanExamination(Examination):
         folder, asked = self.loaded.folder, self.loaded.job.scan.copy_anyway
         held_back, told = [], []
         for verdict in self._verdicts([str(folder / name) for name in self._code]):
-            sight = _reason(verdict)
+            sight = _reason(verdict) or _setting(verdict.path)
             name = os.path.relpath(verdict.path, folder)
             if sight is None or any(fnmatch(name, pattern) for pattern in asked):
                 continue
@@ -111,6 +115,8 @@ class ScanExamination(Examination):
             RULES[sight.rule].next
             if poisoned
             else f"`cordee scan --move-keys {verdict.path}` puts it into a file of your own"
+            if sight in verdict.sights
+            else "keep it outside of the job's folder, or give its values by variables of your shell"
         )
         return Finding(
             f"{sight.text}{where}; {consequence}",
@@ -142,6 +148,22 @@ def keep_scan(folder: RunFolder, loaded: LoadedJob, plan: Plan) -> tuple[str, ..
         write_atomically(folder.root / SEEN_FILE, seen)
     part = plan.step.systems.get("scan") or {}
     return tuple(str(loaded.folder / name) for name in part.get("held_back", ()))
+
+
+def _setting(path: str) -> Sight | None:
+    """Return why a configuration is not copied: it is a file of variables, or gives a password, a token or a secret."""
+    name = os.path.basename(path)
+    if (name == ".env" or name.startswith(".env.")) and not name.endswith(_EXAMPLES):
+        return Sight("secret-assigned", "warn", "a file of variables holds passwords and tokens as a rule", "")
+    try:
+        if not name.endswith(_SETTINGS) or os.stat(path).st_size > _LARGEST_SETTINGS:
+            return None
+        text = read_regular(path, None, _LARGEST_SETTINGS).decode("utf-8", "replace")
+    except OSError:
+        return None
+    found = next(settings_in(text), None)
+    line = found and f"line {text.count(chr(10), 0, found.begin) + 1}"
+    return Sight("secret-assigned", "warn", "a password, token or secret stands here", line) if line else None
 
 
 def _reason(verdict: FileVerdict) -> Sight | None:
