@@ -117,6 +117,12 @@ def test_a_source_that_changes_meanwhile_is_refused_and_a_changed_one_is_staged_
     assert contents(Path(second.path)) == contents(corpus)
 
 
+@pytest.mark.parametrize("command", ["cat a.txt b.txt > both", "true && rm a.txt", "cat a.txt | wc"])
+def test_a_command_that_prepares_and_is_meant_for_a_shell_is_refused(node, corpus, command):
+    with pytest.raises(DataError, match="no shell runs the command"):
+        to_node(corpus, prepare=command)
+
+
 def test_it_is_prepared_once_before_anyone_sees_it(node, corpus, tmp_path):
     prepare = f"{sys.executable} -c \"open('made', 'a').write('x'); open('{tmp_path}/times', 'a').write('x')\""
     done = [to_node(corpus, prepare=prepare) for _ in range(2)]
