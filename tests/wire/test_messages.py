@@ -131,6 +131,7 @@ GOLDEN = {
             ),
             (messages.Alive(), {"t": "alive"}),
             (messages.Cleared(), {"t": "cleared"}),
+            (messages.Cleared(True), {"t": "cleared", "kept": True}),
             (
                 messages.ContainerDone("1-2", "fail", "no engine", 0.5),
                 {"t": "container_done", "id": "1-2", "status": "fail", "text": "no engine", "seconds": 0.5},

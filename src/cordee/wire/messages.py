@@ -453,7 +453,9 @@ class Alive(NamedTuple):
 
 
 class Cleared(NamedTuple):
-    """Nothing that earlier attempts left runs any more."""
+    """Nothing that earlier attempts left runs any more, but for tasks that are `kept` for the next attempt there."""
+
+    kept: bool = False
 
 
 class ContainerDone(NamedTuple):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from cordee.control.supervisor.decisions.node_choice import NodePool
 from cordee.control.supervisor.decisions.nodes import LOST_AT_ONCE, Nodes, usable
 from cordee.control.supervisor.decisions.vocabulary import (
     Abort,
     AgentCame,
     AgentLost,
     AgentSaid,
+    Changed,
     Close,
     Closed,
     Complain,
@@ -23,6 +25,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     LookedAt,
     NodeJudged,
     NodePrepared,
+    NodeSuspected,
     NotCome,
     Order,
     Passed,
@@ -140,6 +143,30 @@ def test_ranks_of_another_attempt_are_cleared_before_the_node_is_prepared(told):
     assert sent(commands) == ["welcome", "clear"]
     assert Prepare not in kinds(commands)
     assert told.said(messages.Cleared(), n=1, seen=1) == [Prepare("a")]
+
+
+def test_a_node_that_keeps_tasks_for_the_next_attempt_is_ready_and_is_chosen_before_all_others(told):
+    told.hello(living=(0,))
+    told.hello(node="b", connection="other")
+    told.ready("b")
+    assert told.said(messages.Cleared(True), n=1, seen=1) == [Changed()]
+    told.nodes.decide(NodeSuspected("a", "slow"))
+    pool = NodePool(list(told.nodes.by_name.values()), 1, 1)
+    assert pool.choose([told.b]).chosen == [told.a]
+    told.said(messages.RanksStarted(2, ()), n=2, seen=1)
+    assert pool.choose([told.b]).chosen == [told.b]
+
+
+def test_nothing_is_chosen_while_a_node_that_cannot_be_may_keep_tasks(told):
+    told.hello(living=(0,))
+    told.said(messages.Cleared(True), n=1, seen=1)
+    pool = NodePool(list(told.nodes.by_name.values()), 1, 1)
+    assert not pool.may_keep(2.0, 6.0)
+    told.nodes.decide(Closed(2.0, "a", "first"))
+    assert pool.may_keep(3.0, 6.0)
+    told.nodes.decide(GaveUp("a", "no reason"))
+    assert pool.may_keep(7.9, 6.0)
+    assert not pool.may_keep(8.1, 6.0)
 
 
 def test_a_node_whose_old_ranks_do_not_end_is_lost(told):

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import json
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -416,7 +416,7 @@ class SimulatedMachine(NodeTasks):
         """Kill what earlier agents left."""
         self._world.sweep(self._host)
 
-    def ranks_of(self, owner: str) -> list[Any]:
+    def ranks_of(self, owner: str, kept: Collection[str] = ()) -> list[Any]:
         """Return the ranks that live here."""
         return [process for process in self._host.children.values() if ":rank-" in process.name and process.alive]
 

@@ -1,8 +1,8 @@
 """The agent: one process on every node, the only launcher there, on one authenticated connection to the supervisor.
 
 It keeps no truth of its own. What it reports is stored by the supervisor and acknowledged; until then the agent, and the
-ranks' channel files behind it, hold it. A supervisor with a newer epoch makes it kill whatever older epochs started, and
-without a supervisor its ranks end with their lease.
+ranks' channel files behind it, hold it. A supervisor with a newer epoch makes it kill whatever older epochs started, but for
+tasks of a pool, which go on for the new one. Without a supervisor all end with their lease.
 """
 
 from __future__ import annotations
@@ -219,8 +219,13 @@ class Agent:
             self._disconnected.set()
 
     def _welcome(self, welcome: Welcome, stamped: dict[str, Any]) -> None:
+        before = self._uplink.epoch
         if self._uplink.welcome(welcome, stamped):
-            self._attempts.forget()
+            # A new session with the same supervisor means that it has given this node up, and its tasks to others.
+            if self._uplink.epoch > before:
+                self._attempts.hand_over()
+            else:
+                self._attempts.forget()
             self._preparation.forget()
         self._seeking.found()
         self._log.begin(welcome.segment)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Collection, Optional
 
 from cordee import wire
 from cordee.control.agent.output import OutputLog
@@ -58,9 +58,9 @@ class NodeTasks:
         processes.become_subreaper()
         processes.sweep(owner)
 
-    def ranks_of(self, owner: str) -> list[Any]:
-        """Return the living processes of all ranks that an agent with this prefix of markers started."""
-        return processes.of_ranks(owner)
+    def ranks_of(self, owner: str, kept: Collection[str] = ()) -> list[Any]:
+        """Return the living processes of all ranks that an agent with this prefix of markers started, but for Tasks that are kept."""
+        return processes.of_ranks(owner, kept)
 
     def tidy(self) -> None:
         """Remove, at leisure, what runs that are gone left in this node's memory."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Protocol, Sequence
+from typing import Collection, Optional, Protocol, Sequence
 
 from cordee.control.world import AttemptWorld
 from cordee.machine.slots import NOTHING_GIVEN, Given, SlotAllocator
@@ -85,6 +85,23 @@ class Launch:
     def abandon(self) -> None:
         """End the ranks of this node at once and report nothing more: the attempt belongs to the past."""
         raise NotImplementedError("a launch abandons ranks")
+
+    def keep(self) -> bool:
+        """Another supervisor leads the run: report nothing more until `go_on`, and return whether something runs on for it.
+
+        Ranks do not: what they did meanwhile is unknown.
+        """
+        self.abandon()
+        return False
+
+    @property
+    def kept(self) -> Collection[str]:
+        """The ids of the Tasks that run on after `keep`."""
+        return ()
+
+    def go_on(self, host: LaunchHost, world: AttemptWorld) -> None:
+        """What was kept belongs to this attempt; `start` follows."""
+        self.host, self.world = host, world
 
     async def settle(self, most_s: float) -> None:
         """Wait until nothing but ended ranks is left of the launch, at most so long."""

@@ -324,7 +324,7 @@ class Supervisor:
             Take: self._take,
             Prepare: self._prepare,
             AgentLost: self._agent_lost,
-            ContainerGone: self._happened,
+            **dict.fromkeys((Changed, ContainerGone), self._happened),
             ReplaceAgent: lambda command: self.lanes.looking.submit(lambda: self.place.replace_agent(*command)),
             FindGone: lambda command: gone.look(command.agents),
             FindFenced: lambda command: gone.look(command.agents),

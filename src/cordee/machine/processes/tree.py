@@ -164,10 +164,16 @@ def with_marker(prefix: str, table: Optional[dict[int, Process]] = None) -> list
     ]
 
 
-def of_ranks(owner: str) -> list[Process]:
-    """Return the living processes of all ranks, and of a pool's tasks, of any attempt, that an agent with this prefix of markers started."""
-    begin = (f"{owner}/rank-", f"{owner}/task-")
-    return [process for process in with_marker(f"{owner}/") if (marker_of(process.pid) or "").startswith(begin)]
+def of_ranks(owner: str, kept: Collection[str] = ()) -> list[Process]:
+    """Return the living processes of all ranks, and of a pool's tasks, of any attempt, that an agent with this prefix of markers started.
+
+    Args:
+        owner: the prefix.
+        kept: Tasks that are left out, by their ids.
+    """
+    begin, but = (f"{owner}/rank-", f"{owner}/task-"), {f"{owner}/{task}" for task in kept}
+    found = ((process, marker_of(process.pid) or "") for process in with_marker(f"{owner}/"))
+    return [process for process, marker in found if marker.startswith(begin) and marker not in but]
 
 
 def _is_below(marker: Optional[str], prefix: str) -> bool:

@@ -81,7 +81,9 @@ class NodeAttempt:
         """The name by which the supervisor stops and signals the ranks; empty before they are started."""
         return self.launch.group if self.launch is not None else ""
 
-    def start(self, kind: str, plan: RunPlan, commands: RankCommands, paused: bool) -> None:
+    def start(
+        self, kind: str, plan: RunPlan, commands: RankCommands, paused: bool, kept: Optional[Launch] = None
+    ) -> None:
         """Start the ranks; those that cannot be started have ended, and it is told why.
 
         Args:
@@ -89,6 +91,7 @@ class NodeAttempt:
             plan: the run's.
             commands: what they run.
             paused: whether what they print is to wait.
+            kept: of an earlier supervisor's attempt, whose tasks run on in this one.
         """
         try:
             self._channels.renew()
@@ -96,15 +99,24 @@ class NodeAttempt:
             secrets = secret_values(plan.step.tasks.env, plan.step.tasks.argv)
             self._tails = {rank: LastOutput(secrets) for rank in self.world.local_ranks}
             self._reporting.begin(self.world, ranks)
-            self.launch = make_launch(kind, self, plan, self.world)
+            if kept is not None:
+                kept.go_on(self, self.world)
+            self.launch = kept or make_launch(kind, self, plan, self.world)
             self.launch.pause_output(paused)
             self.launch.start(ranks)
         except EnclosureDown as down:
+            self._abandon(kept)
             self.do_not_start("exited", down.text)
         except Exception as error:  # whatever it is: the attempt would wait for ranks that never start
             say(f"cordee agent {self.world.node}: the ranks of attempt {self.world.attempt} cannot be started:")
             traceback.print_exc()
+            self._abandon(kept)
             self.do_not_start("not_started", words_of(error))
+
+    @staticmethod
+    def _abandon(kept: Optional[Launch]) -> None:
+        if kept is not None:
+            kept.abandon()
 
     def do_not_start(self, reason: str, text: str) -> None:
         """Tell of all ranks that have not started that they have ended."""
@@ -137,6 +149,13 @@ class NodeAttempt:
             self.launch.abandon()
             for rank in self.status:
                 self._forget(rank)
+
+    def keep(self) -> bool:
+        """Tell nothing more of the ranks, and return whether tasks run on for the next attempt."""
+        self._abandoned = True
+        for rank in self.status:
+            self._forget(rank)
+        return self.launch is not None and self.launch.keep()
 
     async def settle(self, most_s: float) -> None:
         """Wait until nothing but ended ranks is left of what starts them."""
@@ -201,10 +220,16 @@ class NodeAttempt:
 
 
 class Present:
-    """The attempt that this node has ranks of, if any: the one thing that others ask for."""
+    """The attempt that this node has ranks of, if any: the one thing that others ask for.
+
+    Attributes:
+        attempt: of the supervisor that there is.
+        kept: of one before it, whose tasks run on until an attempt takes them.
+    """
 
     def __init__(self) -> None:
         self.attempt: Optional[NodeAttempt] = None
+        self.kept: Optional[NodeAttempt] = None
 
     @property
     def number(self) -> int:
@@ -214,7 +239,8 @@ class Present:
     @property
     def living(self) -> list[int]:
         """The ranks that have not ended."""
-        return self.attempt.living if self.attempt is not None else []
+        attempt = self.attempt or self.kept
+        return attempt.living if attempt is not None else []
 
     def pids(self) -> dict[int, int]:
         """Return the main pid of each rank that runs."""
@@ -227,8 +253,8 @@ class Present:
 
     def kill(self) -> None:
         """Kill the ranks' main processes: what they run in has gone."""
-        if self.attempt is not None:
-            self.attempt.signal(signal.SIGKILL)
+        for attempt in filter(None, (self.attempt, self.kept)):
+            attempt.signal(signal.SIGKILL)
 
 
 def with_lease(ended: TaskExit, no_lease: Optional[str]) -> TaskExit:

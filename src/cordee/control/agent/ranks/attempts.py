@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import Callable, Optional
+from typing import Callable, Collection, Optional
 
 from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.orders import Handlers
@@ -78,10 +78,22 @@ class Attempts:
         }
 
     def forget(self) -> None:
-        """End the ranks that there are, and tell nothing more of them."""
+        """End the ranks that there are, and what was kept, and tell nothing more of them."""
+        self._forget_present()
+        kept, self._present.kept = self._present.kept, None
+        if kept is not None:
+            kept.abandon()
+
+    def _forget_present(self) -> None:
         attempt, self._present.attempt = self._present.attempt, None
         if attempt is not None:
             attempt.abandon()
+
+    def hand_over(self) -> None:
+        """A newer supervisor leads the run: tasks of a pool run on for its first attempt, as long as their lease lasts; ranks end."""
+        attempt, self._present.attempt = self._present.attempt, None
+        if attempt is not None and attempt.keep():
+            self._present.kept = attempt
 
     def stop_all(self) -> None:
         """End the ranks that there are."""
@@ -89,9 +101,13 @@ class Attempts:
             self._present.attempt.stop(0.0)
 
     def look_at_lease(self) -> None:
-        """End the ranks that there are if their lease is over."""
-        if self._present.attempt is not None and self._uplink.lease_is_over():
+        """End the ranks that there are, and what was kept, if their lease is over."""
+        if not self._uplink.lease_is_over():
+            return
+        if self._present.attempt is not None:
             self._present.attempt.end_without_lease(self._uplink.no_lease)
+        if self._present.kept is not None:
+            self.forget()
 
     async def end(self) -> None:
         """End everything, as the agent ends."""
@@ -105,12 +121,16 @@ class Attempts:
         self._present.pause_output(paused)
 
     def _start(self, order: Ranks, body: bytes) -> None:
+        over, kept = self._uplink.lease_is_over(), self._present.kept
+        if not over:
+            self._present.kept = None
         self.forget()
         attempt = self._present.attempt = self._attempt(AttemptWorld.from_order(order, body))
-        if self._uplink.lease_is_over():
+        if over:
             attempt.do_not_start(LEASE_OVER, self._uplink.no_lease)
         else:
-            attempt.start(order.launch, self._plan, self._commands, self._paused)
+            before = kept.launch if kept is not None else None
+            attempt.start(order.launch, self._plan, self._commands, self._paused, before)
 
     def _of_group(self, group: str) -> Optional[NodeAttempt]:
         """Return the attempt that an order means, None where that is not the one that there is."""
@@ -156,11 +176,15 @@ class Attempts:
             await asyncio.sleep(_STOP_POLL_S)
 
     def _clear(self, order: Clear, body: bytes) -> None:
-        """End what earlier attempts left here, and say when nothing of it runs any more."""
-        self.forget()
+        """End what earlier attempts left here, but for what was kept, and say when nothing else of it runs any more."""
+        self._forget_present()
         self._clearing = asyncio.ensure_future(self._tell_when_clear(self._uplink.teller()))
 
     async def _tell_when_clear(self, tell: Tell) -> None:
-        while self._machine.ranks_of(self._watched.tasks.owner):
+        while self._machine.ranks_of(self._watched.tasks.owner, self._kept_tasks()):
             await asyncio.sleep(_CLEAR_POLL_S)
-        tell(Cleared())
+        tell(Cleared(self._present.kept is not None))
+
+    def _kept_tasks(self) -> Collection[str]:
+        launch = self._present.kept.launch if self._present.kept is not None else None
+        return launch.kept if launch is not None else ()

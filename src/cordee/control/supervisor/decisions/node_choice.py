@@ -50,7 +50,8 @@ class NodePool:
                 return SegmentOver("node_lost", text)
             return Ended("failed", EXIT_ABORT, "vetting", "; ".join([text, *reasons[:_MOST_REASONS]]))
         names = {node.name for node in before}
-        candidates.sort(key=lambda node: (bool(node.suspected), node.name not in names))
+        # What a node keeps must not run on beside the attempt: at most as many keep something as had ranks.
+        candidates.sort(key=lambda node: (not node.keeps, bool(node.suspected), node.name not in names))
         place = {node.name: at for at, node in enumerate(self._nodes)}
         chosen, spares = candidates[: self._wanted], candidates[self._wanted :]
         chosen.sort(key=lambda node: place[node.name])
@@ -92,6 +93,15 @@ class NodePool:
         return self.wants_more and any(
             node.ready and node.session is not None and node.connection is None for node in self._nodes
         )
+
+    def may_keep(self, now: float, over_s: float) -> bool:
+        """Return whether tasks of an earlier supervisor may run on a node that could not be given to an attempt now.
+
+        Args:
+            now: the time.
+            over_s: after so long a silence nothing of it runs any more.
+        """
+        return any(node.keeps and node.connection is None and node.silent_s(now) < over_s for node in self._nodes)
 
     @property
     def may_be_replaced(self) -> bool:

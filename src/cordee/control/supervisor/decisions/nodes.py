@@ -10,6 +10,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     AgentCame,
     AgentLost,
     AgentSaid,
+    Changed,
     Close,
     Closed,
     Complain,
@@ -59,6 +60,7 @@ class Node:
         last_heard: when the agent last said something, in monotonic seconds.
         ready: whether this incarnation was set up and vetted.
         clearing_since: since when ranks are ended there that belong to no attempt of this supervisor; None: there are none.
+        keeps: whether tasks that an earlier supervisor started run on there, or may do so, until an attempt takes them.
         verdict: healthy, suspect, bad or unknown.
         missed: it was said to be lost, and no agent has come since.
         suspected: why another node is to take its place where there is one; empty: it is not.
@@ -78,6 +80,7 @@ class Node:
         self.last_heard = 0.0
         self.ready = False
         self.clearing_since: Optional[float] = None
+        self.keeps = False
         self.verdict = "unknown"
         self.missed = False
         self.suspected = ""
@@ -326,8 +329,14 @@ class Nodes:
         if isinstance(message, messages.Alive):
             return []
         if isinstance(message, messages.Cleared):
-            node.clearing_since, node.ready = None, False
-            return [Prepare(node.name)]
+            node.clearing_since, node.ready, node.keeps = None, message.kept, message.kept
+            if not message.kept:
+                return [Prepare(node.name)]
+            # It serves the attempt already: set-up lines and checks beside its tasks would disturb them, and be disturbed.
+            node.verdict, node.results = "healthy", []
+            return [Changed()]
+        if isinstance(message, messages.RanksStarted):
+            node.keeps = False
         if isinstance(message, messages.ContainerLost):
             return [] if self._ending else self._container_lost(node, message.text)
         if isinstance(message, messages.Telemetry):

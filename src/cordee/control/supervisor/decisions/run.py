@@ -274,7 +274,7 @@ class RunLead:
 
     def _choose(self, now: float) -> list[RunCommand]:
         """The nodes of the next attempt are chosen."""
-        if self._pool.may_return:
+        if self._pool.may_return or self._pool.may_keep(now, self._timeouts.lease_s + self._timeouts.kill_s):
             return self._again(now + _SECOND_S)
         if self._pool.may_be_replaced:
             return self._begin_judging(now)

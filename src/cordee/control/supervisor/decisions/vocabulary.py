@@ -524,7 +524,7 @@ class Over(NamedTuple):
 
 
 NodeCommand = Union[
-    Send, Close, Abort, Write, Complain, Take, Prepare, AgentLost, ContainerGone, ReplaceAgent, FindGone
+    Send, Close, Abort, Write, Complain, Take, Prepare, AgentLost, Changed, ContainerGone, ReplaceAgent, FindGone
 ]
 AttemptCommand = Union[Write, OrderEach, NodeSuspected, AttemptOver, AttemptStopped]
 RunEvent = Union[

@@ -2,7 +2,8 @@
 
 A try of a task is in the journal before its node hears of it, and how it ended is there before it counts: whoever comes next knows
 what was under way. What a node had when its attempt ended is run again by the next attempt, which begins once nothing of the one
-before it runs any more: that is the run's own fence, of leases and epochs.
+before it runs any more: that is the run's own fence, of leases and epochs. What a node had when another supervisor followed runs on
+there; each node says first what it still has, and only then are tasks given out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Mapping, Optional
+from typing import Any, Collection, Iterable, Iterator, Mapping, Optional
 
 from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
@@ -85,7 +86,9 @@ class FarmDispatcher(RunWatcher):
         made = [task_of(document) for document in self._states.made]
         self._tasks = {task.id: task for task in read_tasks(self._root, [FIRST, *self._states.files]) + made}
         self._queue = TaskQueue(part.get("order") == "longest", part.get("at_once"))
-        self._queue.add(task for task in self._tasks.values() if self._states.of(task.id).state not in (DONE, FAILED))
+        # By node: tasks that were given to it, and of which it has yet to say whether they run on there.
+        self._aside: dict[str, list[FarmTask]] = {}
+        self._queue.add(task for task in self._tasks.values() if self._waits(task))
         self._study: Optional[TrialStudy] = None
         if "goals" in part:
             env, about = run.plan.step.tasks.env, (part, self._states, self._tasks)
@@ -97,7 +100,20 @@ class FarmDispatcher(RunWatcher):
         self._attempt, self._told = 0, (-1, -1)
         self._over = self._late = False
         self._unsent: list[tuple[int, str, list[FarmTask]]] = []
+        # How many ends each node has told; from where in the journal on it need not keep them, as far as it was told.
+        self._heard: dict[str, int] = {}
+        self._to_confirm: list[tuple[int, str, int]] = []
         self._parts = EndedParts()
+
+    def _waits(self, task: FarmTask) -> bool:
+        """Return whether a task is to be given to a node, as far as the journal says; one that a node may have is put aside."""
+        state = self._states.of(task.id)
+        if state.state in (DONE, FAILED):
+            return False
+        if state.runs and state.node and not task.has_world:
+            self._aside.setdefault(state.node, []).append(task)
+            return False
+        return True
 
     # What happens
 
@@ -106,15 +122,38 @@ class FarmDispatcher(RunWatcher):
         if attempt is None or message.attempt != attempt.number:
             return
         if message.attempt != self._attempt:
-            self._new_attempt(message.attempt)
+            self._new_attempt(message.attempt, [one.name for one in attempt.nodes])
         news = json.loads(body)
         if "room" in news:
             self._queue.node(node.name, NodeRoom(*news["room"]))
+            self._take_up(node.name, news)
         self._compare(node.name, news.get("reached", ()))
         for met in news.get("met", ()):
             self._met(node.name, *met)
-        self._take_ends(node.name, self._whole(node.name, news.get("ended", ())))
+        ended = news.get("ended", ())
+        self._take_ends(node.name, self._whole(node.name, ended))
+        self._heard[node.name] = self._heard.get(node.name, 0) + len(ended)
+        if ended:
+            self._to_confirm.append((self._journal.sequence, node.name, self._heard[node.name]))
         self._go_on()
+
+    def _take_up(self, node: str, news: Mapping[str, Any]) -> None:
+        """A node has said what it has of what was given to it: that goes on, the rest waits again."""
+        has = {(row[0], row[1]) for row in (*news.get("held", ()), *news.get("ended", ()))}
+        for task in reversed(self._aside.pop(node, ())):
+            if (task.id, self._states.of(task.id).given) in has:
+                self._queue.has(node, task)
+            else:
+                self._queue.add([task], first=True)
+
+    def _confirm(self) -> None:
+        """Tell nodes which ends are on the disk for good."""
+        until, known = self._journal.durable_until, dict[str, int]()
+        while self._to_confirm and self._to_confirm[0][0] <= until:
+            _, node, count = self._to_confirm.pop(0)
+            known[node] = count
+        for node, count in known.items():
+            self._order(node, PoolTasks(self._attempt), json.dumps({"known": count}).encode())
 
     def _compare(self, node: str, rows: Iterable[list[Any]]) -> None:
         """Trials have come to steps at which they are compared: those that are behind end."""
@@ -150,6 +189,7 @@ class FarmDispatcher(RunWatcher):
         if self._journal.last_error is not None:
             self._journal.flush()
         self._send()  # what the disk had no room for at first
+        self._confirm()
         if self._study is not None:
             self._study.second(now)
             if self._siblings is not None:
@@ -184,10 +224,13 @@ class FarmDispatcher(RunWatcher):
         if self._study is not None:
             await self._study.finish()
 
-    def _new_attempt(self, number: int) -> None:
-        """Nothing of the attempt before runs any more: what it had waits again."""
+    def _new_attempt(self, number: int, nodes: Collection[str]) -> None:
+        """Nothing of this supervisor's attempt before runs any more: what it had waits again, and what other nodes than these had."""
+        gone = [node for node in self._aside if self._attempt or node not in nodes]
+        lost = self._queue.forget_nodes() + [task for node in gone for task in self._aside.pop(node)]
         self._attempt = number
-        lost = self._queue.forget_nodes()
+        self._heard.clear()
+        self._to_confirm.clear()
         for task in lost:
             self._states.of(task.id).runs = False
         self._queue.add(sorted(lost, key=lambda task: task.id), first=True)
@@ -266,7 +309,7 @@ class FarmDispatcher(RunWatcher):
     def _go_on(self) -> None:
         """Give nodes what they have room for; end the run where nothing is left."""
         attempt = self.run.attempt()
-        if self._over or not self._attempt or attempt is None or attempt.number != self._attempt:
+        if self._over or not self._attempt or attempt is None or attempt.number != self._attempt or self._aside:
             return
         left_s = self.run.left_s()
         more_come = self._study is not None and self._study.ask(self._queue)

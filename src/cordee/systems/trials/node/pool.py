@@ -9,7 +9,7 @@ import os
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Collection, NamedTuple, Optional, Sequence
 
 from cordee.control.launch import Launch, LaunchHost, RankCommand
 from cordee.control.world import AttemptWorld
@@ -31,6 +31,8 @@ _TOGETHER_S = 0.02
 _READ_S = 0.5
 # How far behind a task that does not fit now others are looked for, and how often it lets others by.
 _LOOK_AHEAD, _MOST_PASSES = 32, 64
+# By which the tasks are stopped: one name for all attempts that a pool serves.
+_GROUP = "pool"
 
 
 class PoolOrder(NamedTuple):
@@ -57,7 +59,11 @@ def _order_of(document: dict[str, Any]) -> PoolOrder:
 
 
 class TaskPool(Launch):
-    """See Launch. The node's only rank is the pool: it runs until the last task that it is to have has ended."""
+    """See Launch. The node's only rank is the pool: it runs until the last task that it is to have has ended.
+
+    It outlives a supervisor: its tasks run on, and the next supervisor is told which it holds, and again how tasks ended of
+    which the one before may not have kept the end.
+    """
 
     def __init__(self, host: LaunchHost, plan: RunPlan, world: AttemptWorld) -> None:
         super().__init__(host, world)
@@ -76,17 +82,19 @@ class TaskPool(Launch):
         self._halved: set[str] = set()
         self._reading: Optional[asyncio.TimerHandle] = None
         self._passed = 0
-        self._last = self._stopping = self._over = self._abandoned = False
+        self._last = self._stopping = self._over = self._abandoned = self._aside = False
         self._began = time.monotonic()
         self._ended: list[list[Any]] = []
+        self._told, self._known = deque[list[Any]](), 0
         self._telling: Optional[asyncio.TimerHandle] = None
 
     def start(self, ranks: Sequence[RankCommand]) -> None:
-        """Take the command that each task fills in, and say what there is to run it on."""
+        """Take the command that each task fills in, and say what there is to run it on, and what was kept."""
         (self._command,) = ranks
         self.host.slots.look_again()
         self.host.rank_started(self.world, self._command.rank, os.getpid())
-        self._say({"room": self._room()})
+        held = [[one.task.id, one.number] for one in (*self._running.values(), *self._waiting)]
+        self._say({"room": self._room(), "held": held, "ended": self._take_ended()})
 
     def _room(self) -> list[int]:
         has = self.host.slots.has
@@ -107,9 +115,16 @@ class TaskPool(Launch):
             self._halve(documents.get("halved", ()))
             self._break_off(documents.get("broken", ()))
             self._find_ports(documents.get("meet", ()))
+            self._forget_told(documents.get("known", 0))
             return
         self._waiting.extend(map(_order_of, documents))
         self._go_on()
+
+    def _forget_told(self, known: int) -> None:
+        """The ends that were told first, so many, are kept for good by the supervisor."""
+        for _ in range(known - self._known):
+            self._told.popleft()
+        self._known = max(known, self._known)
 
     def _halve(self, trials: Sequence[Sequence[int]]) -> None:
         for task, number in trials:
@@ -143,11 +158,11 @@ class TaskPool(Launch):
             self._say({"met": found})
 
     def _name(self, task: int, number: int) -> str:
-        return f"task-{self.world.attempt}-{task}-{number}"
+        return f"task-{task}-{number}"
 
     def signal(self, number: int) -> None:
         """Send a signal to the main process of each task."""
-        self._tasks.signal(self.group, number)
+        self._tasks.signal(_GROUP, number)
 
     def stop(self, grace_s: float) -> None:
         """End the tasks; those that wait are not started."""
@@ -155,7 +170,7 @@ class TaskPool(Launch):
         for order in self._waiting:
             self._tell(order, TaskExit("", None, None, "stopped", 0.0))
         self._waiting.clear()
-        self._tasks.stop(self.group, grace_s)
+        self._tasks.stop(_GROUP, grace_s)
         self._go_on()
 
     def abandon(self) -> None:
@@ -164,6 +179,30 @@ class TaskPool(Launch):
         self.stop(0.0)
         for task in list(self._running):
             self.host.slots.take_back(task)
+
+    def keep(self) -> bool:
+        """Have the tasks run on, and those start that wait, but for trials of several ranks: their other nodes may be lost."""
+        if self._last or self._stopping or self._abandoned or self._command is None:
+            self.abandon()
+            return False
+        self._aside = True
+        self._waiting = deque(order for order in self._waiting if order.places is None)
+        for name, order in self._running.items():
+            if order.places is not None:
+                self._hang_up(name)
+        return True
+
+    @property
+    def kept(self) -> Collection[str]:
+        """The ids of the Tasks that run on."""
+        return [rank for name, order in self._running.items() if order.places is None for rank in self._ranks[name]]
+
+    def go_on(self, host: LaunchHost, world: AttemptWorld) -> None:
+        """Serve the next attempt, and tell again what may not be known."""
+        super().go_on(host, world)
+        self._aside, self._alone, self._known = False, None, 0
+        self._ended = [*self._told, *self._ended]
+        self._told.clear()
 
     def pids(self) -> dict[int, int]:
         """Return none: no process of a pool is a rank."""
@@ -241,7 +280,7 @@ class TaskPool(Launch):
             self.host.rank_output(self.world, task.id, stream, data)
 
         argv = filled_in(command.argv, values, self._names)
-        how: dict[str, Any] = {"deadline_s": task.time_s, "group": self.group, "cpus": given.cpus, "quick": True}
+        how: dict[str, Any] = {"deadline_s": task.time_s, "group": _GROUP, "cpus": given.cpus, "quick": True}
         for rank, env in zip(names, ranks):
             self.host.watched.run_task(Task(rank, argv, {**env, **own}, command.cwd, **how), ended, output=output)
 
@@ -257,9 +296,9 @@ class TaskPool(Launch):
         return [dict(self._alone)]
 
     def _read_reports(self) -> None:
-        """Take what trials have logged, so that there is room for more."""
+        """Take what trials have logged, so that there is room for more; where nobody hears of it now, later."""
         reached: list[list[Any]] = []
-        for name, report in self._reports.items():
+        for name, report in () if self._aside else self._reports.items():
             order = self._running.get(name)
             found: list[Reached] = report.read()
             if order is not None:
@@ -290,12 +329,18 @@ class TaskPool(Launch):
     def _tell_now(self) -> None:
         if self._telling is not None:
             self._telling.cancel()
-        ended, self._ended, self._telling = self._ended, [], None
-        if ended:
-            self._say({"ended": ended})
+            self._telling = None
+        if self._ended and not self._aside:
+            self._say({"ended": self._take_ended()})
+
+    def _take_ended(self) -> list[list[Any]]:
+        """Return the ends that are to be told now."""
+        ended, self._ended = self._ended, []
+        self._told += ended
+        return ended
 
     def _say(self, news: dict[str, Any]) -> None:
-        if not self._abandoned:
+        if not self._abandoned and not self._aside:
             self.host.pool_news(self.world, json.dumps(news, separators=(",", ":")).encode())
 
 

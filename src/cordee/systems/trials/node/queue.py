@@ -95,6 +95,12 @@ class TaskQueue:
         """A node is ready for tasks, or has other room than before."""
         self._nodes.setdefault(name, _NodeLoad(room)).room = room
 
+    def has(self, name: str, task: FarmTask) -> None:
+        """A node that is ready has a task already."""
+        load = self._nodes[name]
+        load.tasks[task.id] = task
+        load.add(task, 1)
+
     def forget_nodes(self) -> list[FarmTask]:
         """No node is ready any more; returns what they had."""
         lost = [task for load in self._nodes.values() for task in load.tasks.values()]
@@ -169,9 +175,7 @@ class TaskQueue:
                 if not late and all(load.cores >= load.room.cores for _, load in by_load):
                     break
                 continue
-            load = self._nodes[place]
-            load.tasks[task.id] = task
-            load.add(task, 1)
+            self.has(place, task)
             given.setdefault(place, []).append(task)
             by_load = [*by_load[1:], by_load[0]] if by_load and by_load[0][0] == place else by_load
         self._waiting.extendleft(reversed(kept))

@@ -195,10 +195,12 @@ class NodeVetting(NodePreparer):
         if not self._unjudged:
             return None
         self._unjudged = False
-        ready = {name: node for name, node in self._nodes.items() if node.ready and node.session is not None}
+        there = {name: node for name, node in self._nodes.items() if node.ready and node.session is not None}
+        ready = {name: node for name, node in there.items() if name in self._preparations}
         members = {name: self._preparations[name].member for name in ready}
         own = {name: [result for result in node.results if result["check"] != _PAIRS] for name, node in ready.items()}
-        document = await self._conductor().conclude(members, dict(own))
+        serve_already = len(there) - len(ready)
+        document = await self._conductor(serve_already).conclude(members, dict(own))
         for number, found in enumerate(document["nodes"], 1):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)  # others have their turn
@@ -208,8 +210,8 @@ class NodeVetting(NodePreparer):
         self._journal.append("vetting_verdict", document=summary)
         return str(document["reason"]) if document["verdict"] == "abort" else None
 
-    def _conductor(self) -> Conductor:
-        return Conductor(self._protocol, self._identity, self._step.request.min_nodes)
+    def _conductor(self, serve_already: int = 0) -> Conductor:
+        return Conductor(self._protocol, self._identity, max(0, self._step.request.min_nodes - serve_already))
 
 
 def checks_for(vet: RunVet, run_folder: str, python_argv0: str) -> list[dict[str, Any]]:

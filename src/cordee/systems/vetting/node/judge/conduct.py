@@ -134,7 +134,7 @@ class Conductor:
         self, reports: dict[str, Optional[list[dict[str, Any]]]], pairs: Optional[PairOutcome]
     ) -> dict[str, Any]:
         """Decide; for thousands of nodes in a thread, while the event loop goes on."""
-        least = self._min_nodes or self.protocol["policy"].get("min_nodes")
+        least = self.protocol["policy"].get("min_nodes") if self._min_nodes is None else self._min_nodes
         work = partial(decide, self.protocol, reports, pairs, min_nodes=least)
         if len(reports) < _MANY:
             return work()
