@@ -125,6 +125,23 @@ def test_what_a_node_had_that_the_next_attempt_does_not_have_runs_again(tmp_path
     assert sorted(given(folder)) == [[0, 1], [0, 2], [1, 1], [1, 2]]
 
 
+def test_a_try_that_the_journal_lost_with_its_machine_is_broken_off_and_its_number_is_not_used_again(
+    tmp_path: Path,
+) -> None:
+    folder = farm_of(tmp_path, 1)
+
+    async def live() -> None:
+        told = Dispatched(folder, 2, ["a"], 2)
+        told.news("a", room=ROOM, held=[[0, 1]])
+        await told.until(lambda: ("a", [0]) in told.ordered)
+        assert [said["broken"] for _, said in told.ordered if isinstance(said, dict) and said.get("broken")] == [
+            [[0, 1]]
+        ]
+
+    run(live())
+    assert given(folder) == [[0, 2]]
+
+
 def test_nodes_are_told_which_ends_are_on_the_disk_for_good(tmp_path: Path) -> None:
     folder = farm_of(tmp_path, 8)
 

@@ -145,6 +145,11 @@ class FarmDispatcher(RunWatcher):
                 self._queue.has(node, task)
             else:
                 self._queue.add([task], first=True)
+        for task_id, number in news.get("held", ()):
+            # Its line was written and not on the disk for good when the supervisor's machine went down.
+            if self._states.of(task_id).given < number:
+                self._states.of(task_id).given = number
+                self._tell_nodes([node], "broken", task_id, number)
 
     def _confirm(self) -> None:
         """Tell nodes which ends are on the disk for good."""
