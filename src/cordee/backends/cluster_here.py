@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 
 from cordee.core.backends import BUILT_IN, HERE, backend
 from cordee.core.documents.config_paths import profile_folders, profile_names
+from cordee.core.documents.files import read_toml
+from cordee.core.errors import DocumentError
 
 
 def cluster_here(given: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
@@ -42,8 +43,8 @@ def _of_this_job(environ: Mapping[str, str]) -> str | None:
     for name in sorted(names):
         for folder in profile_folders(environ):
             try:
-                document = tomllib.loads((folder / f"{name}.toml").read_text())
-            except (OSError, ValueError):
+                document = read_toml(folder / f"{name}.toml")[1]
+            except DocumentError:
                 continue
             if document.get("slurm_cluster") == answering:
                 return name

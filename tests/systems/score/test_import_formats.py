@@ -294,7 +294,7 @@ def broken(tmp_path: Path) -> dict[str, tuple[str, str]]:
         "torn.json": ("gssr", "torn.json:1: the JSON ends too early: the file is torn"),
         "empty.json": ("gssr", "the file is empty"),
         "pickle.json": ("gssr", "never opened"),
-        "binary.json": ("gssr", "this is no text"),
+        "binary.json": ("gssr", "binary.json:1: is not UTF-8"),
         "base.json": ("gssr", "a data base"),
         "torn.json.gz": ("gssr", "the file is torn"),
         "other.json": ("gssr", "this is no recording of gssr"),

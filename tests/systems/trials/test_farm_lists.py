@@ -7,7 +7,7 @@ import pytest
 
 from cordee.core.errors import DocumentError
 from cordee.machine.slots import AllocatableGpu, CannotGive, Core, NodeSlots, SlotAllocator, SlotRequest
-from cordee.systems.trials.formats import TaskDefaults, array_in, read_file
+from cordee.systems.trials.formats import TaskDefaults, array_in, read_file, text_of_list
 from cordee.systems.trials.node.queue import NodeRoom, TaskQueue
 from cordee.systems.trials.node.task_list import FarmTask, lines_of, read_tasks
 from cordee.systems.trials.node.task_states import TaskEnd, replay
@@ -209,3 +209,12 @@ def test_a_replay_counts_each_end_once_and_tries_again_what_has_none() -> None:
     states.given(1, 2)
     assert states.ends(TaskEnd(1, 2, "done", 0, None, "exited", 1.0))
     assert (states.done, states.of(1).end and states.of(1).end.number) == (2, 2)
+
+
+def test_the_script_of_an_array_is_kept_with_line_ends_that_shells_know(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_bytes(
+        "#!/bin/bash\r\n#SBATCH --array=1\r\nif true; then\r\n  echo é\r\nfi\r\n".encode("utf-16")
+    )
+    (tmp_path / "kept.sh").write_text(text_of_list(tmp_path / "a.sh"))
+    done = subprocess.run(["bash", tmp_path / "kept.sh"], capture_output=True, text=True, check=True)
+    assert done.stdout == "é\n"

@@ -12,6 +12,7 @@ from cordee.backends.slurm.node.topology import read_topology
 from cordee.backends.slurm.topology import read_topology_yaml
 from cordee.core.backends import BUILT_IN, backend, is_known, known
 from cordee.core.documents.config_paths import profile_folders, profile_names
+from cordee.core.documents.texts import text_of
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import CordeeError, UsageError
 from cordee.core.network import Network, NetworkError, members_of, of_lists
@@ -89,17 +90,17 @@ def read_network(path: Path) -> Network:
             raise NetworkError("there is no such file", file=file, allowed=_ALLOWED, next="give another path")
         if size > _LARGEST:
             raise NetworkError("is too large", file=file, given=f"{size} bytes", allowed=f"at most {_LARGEST} bytes")
-        text = path.read_bytes().decode("utf-8", "replace")
+        data = path.read_bytes()
     except OSError as error:
         raise NetworkError(
             f"cannot be read: {error.strerror}", file=file, allowed=_ALLOWED, next="make it readable"
         ) from None
+    fabric = data.decode("utf-8", "replace")  # descriptions of adapters are any bytes
+    if is_fabric(fabric):
+        return read_fabric(fabric.splitlines(), file, file=file)
+    text = text_of(data, file)
     if not text.strip():
         raise NetworkError("is empty", file=file, allowed=_ALLOWED, next="give another file")
-    if "\0" in text:
-        raise NetworkError("is no text", file=file, allowed=_ALLOWED, next="give another file")
-    if is_fabric(text):
-        return read_fabric(text.splitlines(), file, file=file)
     first = next(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
     if path.suffix in (".yaml", ".yml") or first.lstrip().startswith(("- ", "---")):
         return read_topology_yaml(path)

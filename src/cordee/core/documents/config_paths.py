@@ -8,6 +8,9 @@ from pathlib import Path
 
 import tomllib
 
+from cordee.core.documents.texts import text_of
+from cordee.core.errors import DocumentError
+
 SITE_FOLDER = Path("/etc/cordee/clusters")
 
 
@@ -48,8 +51,8 @@ def profile_runs(environ: Mapping[str, str] = os.environ) -> list[Path]:
     names = sorted(profile_names(environ))
     for path in (folder / f"{name}.toml" for folder in profile_folders(environ) for name in names):
         try:
-            runs = tomllib.loads(path.read_text()).get("runs")
-        except (OSError, ValueError):
+            runs = tomllib.loads(text_of(path.read_bytes(), str(path))).get("runs")
+        except (OSError, ValueError, DocumentError):
             continue
         if isinstance(runs, str):
             found[path.stem] = runs_path(runs)

@@ -8,6 +8,7 @@ from typing import Any
 import tomllib
 
 from cordee.core.documents.faults import fault_error
+from cordee.core.documents.texts import text_of
 from cordee.core.documents.toml_lines import error_line
 from cordee.core.errors import DocumentError
 
@@ -18,7 +19,7 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
     """Return a TOML file's text and content.
 
     Raises:
-        DocumentError: it is missing, unreadable, larger than 1 MiB, not UTF-8 or not TOML.
+        DocumentError: it is missing, unreadable, larger than 1 MiB, in no encoding that `text_of` reads, or not TOML.
     """
     text = read_text(path, "a TOML file")
     return text, toml_values(text, str(path))
@@ -40,15 +41,16 @@ def toml_values(text: str, file: str) -> dict[str, Any]:
         )
 
 
-def read_text(path: Path, kind: str) -> str:
+def read_text(path: Path, kind: str, limit_bytes: int = LARGEST_BYTES) -> str:
     """Return a document's text, with plain line ends.
 
     Args:
         path: of the file.
         kind: what it should be, such as "a TOML file".
+        limit_bytes: of what is read at most.
 
     Raises:
-        DocumentError: it is missing, unreadable, larger than 1 MiB or not UTF-8.
+        DocumentError: it is missing, unreadable, larger than the limit, or in no encoding that `text_of` reads.
     """
     file = str(path)
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -56,23 +58,16 @@ def read_text(path: Path, kind: str) -> str:
         raise fault_error("is not a file", "unreadable", file=file, given=file, allowed=kind, next=what)
     try:
         with path.open("rb") as stream:
-            data = stream.read(LARGEST_BYTES + 1)
+            data = stream.read(limit_bytes + 1)
     except OSError as error:
         what = "make it readable, or give another path"
         reason = error.strerror or str(error)
         raise fault_error(f"cannot read it: {reason}", "unreadable", file=file, given=file, allowed=kind, next=what)
-    if len(data) > LARGEST_BYTES:
+    if len(data) > limit_bytes:
         what = "keep data in files of their own and name them in the document"
-        allowed = f"at most {LARGEST_BYTES} bytes"
+        allowed = f"at most {limit_bytes} bytes"
         raise fault_error("is too large for a document", "too-large", file=file, given=file, allowed=allowed, next=what)
-    try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        given = repr(data[error.start : error.start + 1])[1:].strip("'")
-        raise fault_error(
-            "is not UTF-8", "not-utf8", file=file, line=line, given=given, allowed="UTF-8", next="save it as UTF-8"
-        )
+    return text_of(data, file).replace("\r\n", "\n")
 
 
 def bad_toml_error(file: str, text: str, message: str) -> DocumentError:

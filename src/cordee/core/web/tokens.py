@@ -9,6 +9,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from cordee.core.documents.texts import text_of
 from cordee.core.errors import DocumentError, UsageError
 
 SCOPES = ("read", "write")
@@ -34,10 +35,10 @@ def read_tokens(path: str | Path) -> list[Token]:
     """
     full = Path(path).expanduser()
     try:
-        with full.open(encoding="ascii") as file:
+        with full.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            lines = file.read(1_000_000).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+            lines = text_of(file.read(1_000_000), str(full)).split("\n")
+    except OSError as error:
         raise UsageError(f"the tokens cannot be read: {error}", given=str(path)) from None
     if mode & 0o077:
         raise UsageError("others can read the tokens", given=f"{full} with mode {mode:o}", next=f"chmod 600 {full}")

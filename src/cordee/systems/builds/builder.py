@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from cordee.core.documents.files import read_text
 from cordee.core.findings import Finding
 from cordee.core.ports.images import ImageWorkshop
 from cordee.machine.images.oci import this_architecture
@@ -275,11 +276,11 @@ class RecipeBuilder:
     def _lock_bases(self) -> Path:
         """Have the base images of the Containerfile locked; return where it is."""
         path, wishes = self._loaded.file(self._loaded.recipe.containerfile, ("containerfile",)), self._wishes
-        now = digest_of(path.read_text())
+        now = digest_of(read_text(path, "a Containerfile"))
         if self._lock.parts != {"containerfile": now} or wishes.anew:
             if wishes.frozen:
                 raise BuildError("the lock is older than the Containerfile", given="--locked", next="cordee env lock")
-            self._lock.packages = locked_bases(path.read_text())
+            self._lock.packages = locked_bases(read_text(path, "a Containerfile"))
             self._lock.parts, self._lock.base, self._lock.layers = {"containerfile": now}, {}, []
             self._write()
         return path

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from cordee.core.documents.files import read_text
 from cordee.machine.images.oci import open_image
 from cordee.systems.builds.errors import BuildError
 from cordee.systems.builds.lock import DIGEST, BuildPackage
@@ -159,7 +160,7 @@ def containerfile_layout(
             next="install buildah",
         )
     number, layout, file = work / "number", work / "layout", work / "Containerfile"
-    file.write_text(with_locked_bases(path.read_text(), bases))
+    file.write_text(with_locked_bases(read_text(path, "a Containerfile"), bases))
     say(f"{program} build -f {path}")
     isolation = ["--isolation=chroot"] if program.endswith("buildah") else []
     words = ["build", *isolation, "--timestamp", str(epoch), "--iidfile", str(number), "-f", str(file)]

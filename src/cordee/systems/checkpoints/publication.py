@@ -23,6 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cordee.core.documents.files import toml_values
+from cordee.core.documents.texts import text_of
 from cordee.core.documents.toml_text import quoted_key, value_text
 from cordee.core.errors import CheckpointError, UsageError
 from cordee.core.units import format_size, utc_text
@@ -127,20 +129,16 @@ class SiteCatalogue:
         name: of what will be added.
 
     Raises:
-        UsageError: the profile is not there, cannot be written, or has a data set of that name.
+        UsageError: the profile is not there, cannot be written, or has a data set of that name. DocumentError: it is no TOML.
     """
 
     def __init__(self, profile: Path, name: str) -> None:
-        import tomllib
-
         self._profile = profile
         try:
-            self._text = profile.read_text(encoding="utf-8")
-            known = tomllib.loads(self._text).get("datasets", {})
+            self._text = text_of(profile.read_bytes(), str(profile)).replace("\r\n", "\n")
         except OSError as error:
             raise self._refusal(error) from error
-        except tomllib.TOMLDecodeError as error:
-            raise UsageError(f"the catalogue is no TOML: {error}", given=str(profile), next="correct it") from error
+        known = toml_values(self._text, str(profile)).get("datasets", {})
         if name in known:
             what = "publish it under another name, or take the older one out"
             raise UsageError("the catalogue has a data set of this name", given=name, next=what)

@@ -158,7 +158,8 @@ def _setting(path: str) -> Sight | None:
     try:
         if not name.endswith(_SETTINGS) or os.stat(path).st_size > _LARGEST_SETTINGS:
             return None
-        text = read_regular(path, None, _LARGEST_SETTINGS).decode("utf-8", "replace")
+        data = read_regular(path, None, _LARGEST_SETTINGS)
+        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8", "replace")
     except OSError:
         return None
     found = next(settings_in(text), None)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cordee.core.documents.files import read_toml
+from cordee.core.documents.files import read_text, read_toml
 from cordee.core.documents.toml_lines import find_line
 from cordee.core.errors import DocumentError
 from cordee.core.words import did_you_mean
 
-_MOST_BYTES = 1 << 20
 TABLE_KEYS = (
     "layers", "width", "heads", "kv_heads", "head_width", "ffn", "vocabulary", "gated", "tied", "positions", "experts",
     "experts_per_token", "parameters", "name",
@@ -224,10 +223,8 @@ def read_architecture(path: Path) -> Architecture:
 
 def _of_config(path: Path) -> Architecture:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DocumentError("is too large for a config.json", file=str(path), allowed="at most 1 MiB")
-        config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        config = json.loads(read_text(path, "a config.json"))
+    except ValueError as error:
         raise DocumentError(f"cannot be read as JSON: {error}", file=str(path)) from None
     return architecture_of(config, str(path), path.stem)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from cordee.machine.foreign_files import digest_regular
 from cordee.machine.slots import SlotRequest
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.trials.arrays import SCRIPT
-from cordee.systems.trials.formats import TaskDefaults, array_in, read_file
+from cordee.systems.trials.formats import TaskDefaults, array_in, read_file, text_of_list
 from cordee.systems.trials.node.task_list import FIRST, FOLDER, JOURNAL, FarmTask, lines_of
 from cordee.systems.trials.sampler import missing
 from cordee.systems.trials.space import SweepParameter, choose, space_of
@@ -246,5 +245,5 @@ def keep_tasks(folder: RunFolder, loaded: LoadedJob, plan: Plan) -> tuple[str, .
     (here / JOURNAL).mkdir(mode=0o700, parents=True)
     write_atomically(here / FIRST, lines_of(tasks))
     if farm is not None and array_in(loaded.folder / farm.file, farm.format) is not None:
-        shutil.copyfile(loaded.folder / farm.file, here / SCRIPT)
+        (here / SCRIPT).write_text(text_of_list(loaded.folder / farm.file), encoding="utf-8")
     return ()

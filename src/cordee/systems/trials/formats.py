@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from cordee.core.documents.texts import text_of
 from cordee.core.errors import DocumentError
 from cordee.core.units import parse_duration, parse_size
 from cordee.machine.foreign_files import read_regular
@@ -56,7 +57,7 @@ def read_file(path: Path, kind: str, defaults: TaskDefaults) -> list[FarmTask]:
     Raises:
         DocumentError: it cannot be read, holds no task, or something that is not understood; says where.
     """
-    text = _text_of(path)
+    text = text_of_list(path)
     kind = _kind_of(text) if kind == "auto" else kind
     lines = list(_READERS[kind](path, text, defaults))
     if not lines:
@@ -75,21 +76,26 @@ def array_in(path: Path, kind: str) -> JobArray | None:
     Raises:
         DocumentError: as `read_file`.
     """
-    text = _text_of(path)
+    text = text_of_list(path)
     kind = _kind_of(text) if kind == "auto" else kind
     return read_array(path, text) if kind == "array" else None
 
 
-def _text_of(path: Path) -> str:
+def text_of_list(path: Path) -> str:
+    """Return the text of a file of tasks, with plain line ends.
+
+    Raises:
+        DocumentError: it cannot be read, or is no text whose lines are clear.
+    """
     try:
-        text = read_regular(path, None, _MOST_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        text = f"the file of tasks cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}"
+        text = text_of(read_regular(path, None, _MOST_BYTES), str(path)).replace("\r\n", "\n")
+    except OSError as error:
+        text = f"the file of tasks cannot be read: {error.strerror or error}"
         allowed = "a text file with one task a line"
         raise DocumentError(text, given=str(path), allowed=allowed, next="correct the path") from error
-    if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise _wrong(path, line, "a line holds a NUL byte, which no command can have", "\\0", "a command")
+    if "\r" in text:
+        line = text[: text.index("\r")].count("\n") + 1
+        raise _wrong(path, line, "a line holds a carriage return, which ends no line here", "\\r", "\\n or \\r\\n")
     return text
 
 

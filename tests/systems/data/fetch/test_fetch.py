@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.systems.data.fetch.web_server import JPEG, SHA256, WebServer
 
-from cordee.core.errors import UsageError
+from cordee.core.errors import DocumentError, UsageError
 from cordee.faces.cli import cordee as main
 from cordee.systems.data.fetch import connection, download
 from cordee.systems.data.fetch.content import look_at
@@ -265,7 +265,7 @@ def test_lists_have_many_forms(tmp_path, name, text):
 )
 def test_lists_that_cannot_be_read_are_refused(tmp_path, name, text):
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(UsageError):
+    with pytest.raises((UsageError, DocumentError)):
         read_list(tmp_path / name)
 
 

@@ -163,10 +163,10 @@ def test_each_form_of_a_network_is_known_by_what_is_in_it(tmp_path, document):
     [
         (b"", "is empty"),
         (b" \n\n", "is empty"),
-        (b"\x00\x01\x02", "is no text"),
+        (b"\x00\x01\x02", "holds a NUL character"),
         (b"nothing of the kind\n", "neither a switch nor a block"),
         (b"- a: [\n", "is not valid YAML"),
-        (b"\xff\xfe\xfd", "neither a switch nor a block"),
+        (b"\xff\xfe\xfd", "is not UTF-16"),
     ],
 )
 def test_a_file_that_describes_no_network_is_refused_by_its_name(tmp_path, content, words, run):

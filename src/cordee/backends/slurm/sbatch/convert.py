@@ -14,7 +14,7 @@ from cordee.backends.slurm.sbatch.options import last_values, long_form
 from cordee.backends.slurm.sbatch.shell import Command
 from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, unquoted
 from cordee.core.documents.faults import fault_error
-from cordee.core.errors import DocumentError
+from cordee.core.documents.texts import text_of
 from cordee.job.conversion import Conversion, Left
 
 LARGEST_BYTES = 256 << 10
@@ -29,7 +29,7 @@ def read_text(path: Path) -> str:
     """Return the text of a script.
 
     Raises:
-        DocumentError: it cannot be read, is larger than 256 KiB, or is not text in UTF-8.
+        DocumentError: it cannot be read, is larger than 256 KiB, or in no encoding that is clear.
     """
     file = str(path)
     try:
@@ -43,14 +43,16 @@ def read_text(path: Path) -> str:
             text, "unreadable", file=file, given=file, allowed="an sbatch script", next="give its path with --from"
         ) from None
     if len(data) > LARGEST_BYTES:
-        raise _refused(file, "is too large for a job script", 1, f"at most {LARGEST_BYTES} bytes")
-    if b"\0" in data:
-        line = data.count(b"\n", 0, data.index(b"\0")) + 1
-        raise _refused(file, "holds a NUL character, which no script can", line, "a text")
-    try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise _refused(file, "is not UTF-8", data.count(b"\n", 0, error.start) + 1, "UTF-8") from None
+        raise fault_error(
+            "is too large for a job script",
+            "bad-script",
+            file=file,
+            line=1,
+            given=file,
+            allowed=f"at most {LARGEST_BYTES} bytes",
+            next="give an sbatch script, or write cordee.toml without it",
+        )
+    return text_of(data, file).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def convert(text: str) -> Conversion:
@@ -88,11 +90,6 @@ def convert(text: str) -> Conversion:
     result.left += [*asked.left, *(launch.left if launch else []), *differences, *_unset(launch, result.setup)]
     result.left = sorted(dict.fromkeys(result.left), key=lambda left: left.line)
     return result
-
-
-def _refused(file: str, text: str, line: int, allowed: str) -> DocumentError:
-    what = "give an sbatch script, or write cordee.toml without it"
-    return fault_error(text, "bad-script", file=file, line=line, given=file, allowed=allowed, next=what)
 
 
 def _mpi(launch: ScriptLaunch, left: list[Left]) -> str | None:

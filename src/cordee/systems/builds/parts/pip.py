@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cordee.core.documents.files import read_text
 from cordee.systems.builds.bench import INSIDE, BuildStep, StepCommand
 from cordee.systems.builds.errors import BuildError
 from cordee.systems.builds.host_settings import host_pip, network_variables, pip_variables
@@ -16,6 +17,7 @@ from cordee.systems.builds.lock import BuildPackage
 from cordee.systems.builds.parts._base import RecipePart, last_line
 from cordee.systems.builds.recipe import digest_of
 
+_LARGEST_LIST = 32 << 20  # a lock has hashes of every wheel
 _QUIET = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PIP_NO_CACHE_DIR": "1",
@@ -89,7 +91,7 @@ class PipPackages(RecipePart):
         pip, found = self.recipe.pip, {}
         for key, name in (("requirements", pip.requirements), ("constraints", pip.constraints)):
             if name:
-                found[key] = self.bench.loaded.file(name, ("pip", key)).read_text()
+                found[key] = read_text(self.bench.loaded.file(name, ("pip", key)), f"a list of {key}", _LARGEST_LIST)
         return found
 
     def resolve(self) -> list[BuildPackage]:

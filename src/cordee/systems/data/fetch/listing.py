@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cordee.core.documents.texts import lines_of
 from cordee.core.errors import UsageError
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -19,7 +20,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "type": ("type", "content_type", "mime"),
 }
 _MOST = 5_000_000
-_MOST_LINE = 1 << 20
 _DIGESTS = {"sha256": re.compile(r"[0-9a-f]{64}"), "md5": re.compile(r"[0-9a-f]{32}")}
 FORMS = (
     "a URL a line; .csv, .tsv, .jsonl or .parquet with a column url, and sha256, md5, name, type where they are known"
@@ -41,6 +41,7 @@ def read_list(path: Path) -> list[WantedFile]:
 
     Raises:
         UsageError: it cannot be read, has no URLs or too many, or a line of it is wrong.
+        DocumentError: it is no text whose encoding is clear.
     """
     try:
         rows = _rows(path)
@@ -53,7 +54,7 @@ def read_list(path: Path) -> list[WantedFile]:
                 raise UsageError(f"the list has more than {_MOST:,} URLs", given=str(path), next="split it")
     except OSError as error:
         raise UsageError(f"the list cannot be read: {error.strerror}", given=str(path), allowed=FORMS) from None
-    except (UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
+    except (csv.Error, json.JSONDecodeError) as error:
         raise UsageError(f"the list cannot be read: {error}", given=str(path), allowed=FORMS) from None
     if not found:
         raise UsageError("the list has no URLs", given=str(path), allowed=FORMS)
@@ -67,23 +68,20 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         return
     if not path.is_file():
         raise UsageError("the list is no file", given=str(path), allowed=FORMS)
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        if suffix in (".csv", ".tsv"):
-            yield from enumerate(csv.DictReader(file, delimiter="\t" if suffix == ".tsv" else ","), 2)
+    if suffix in (".csv", ".tsv"):
+        yield from enumerate(csv.DictReader(lines_of(path), delimiter="\t" if suffix == ".tsv" else ","), 2)
+        return
+    for number, line in enumerate(lines_of(path), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        if suffix in (".jsonl", ".ndjson"):
+            row = json.loads(text)
+            if not isinstance(row, dict):
+                raise UsageError("a line of the list is no JSON object", given=f"{path}:{number}", allowed=FORMS)
+            yield number, row
         else:
-            for number, line in enumerate(iter(lambda: file.readline(_MOST_LINE), ""), 1):
-                text = line.strip()
-                if not text or text.startswith("#"):
-                    continue
-                if suffix in (".jsonl", ".ndjson"):
-                    row = json.loads(text)
-                    if not isinstance(row, dict):
-                        raise UsageError(
-                            "a line of the list is no JSON object", given=f"{path}:{number}", allowed=FORMS
-                        )
-                    yield number, row
-                else:
-                    yield number, {"url": text}
+            yield number, {"url": text}
 
 
 def _parquet(path: Path) -> Iterable[Mapping[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import itertools
 import json
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cordee.core.documents.texts import text_of
 from cordee.core.errors import CordeeError, UsageError
 from cordee.machine.foreign_files import regular
 from cordee.runs.folder import write_atomically
@@ -65,12 +67,18 @@ def split(path: Path, tasks: int) -> tuple[str, tuple[BatchPart, ...]]:
     """Return the digest of a file of samples, and its lines as so many parts; empty lines are no samples.
 
     Raises:
-        UsageError: it cannot be read, or holds no sample.
+        UsageError: it cannot be read, or holds no sample. DocumentError: it is not UTF-8.
     """
     digest, offsets, at = hashlib.sha256(), [], 0
     try:
         with open(path, "rb", opener=regular) as file:
-            for line in file:
+            for number, line in enumerate(file, 1):
+                if line.startswith(
+                    (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+                ):  # its lines could not be found by their bytes
+                    text = "the samples are in UTF-16"
+                    raise UsageError(text, file=str(path), line=number, allowed="UTF-8", next="save them as UTF-8")
+                text_of(line, str(path), number)
                 digest.update(line)
                 if line.strip():
                     offsets.append(at)
@@ -122,7 +130,7 @@ def read_part(spec: BatchRequest, part: BatchPart) -> Iterator[tuple[int, str, s
                 raise BatchError("the file of samples has become shorter", given=spec.input, next="begin a new batch")
             if not line.strip():
                 continue
-            text, fault = line.decode(errors="replace").rstrip("\r\n"), ""
+            text, fault = text_of(line, spec.input).rstrip("\r\n"), ""
             if jsonl:
                 try:
                     text = json.loads(text)["prompt"]

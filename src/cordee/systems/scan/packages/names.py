@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
+from cordee.core.documents.texts import text_of
 from cordee.core.errors import UsageError
 from cordee.machine.foreign_files import read_regular
 
@@ -98,20 +99,20 @@ def known_names(path: str | None = None, internal: Iterable[str] = ()) -> KnownN
         internal: the site's own packages, as `corp-*`.
 
     Raises:
-        UsageError: the list cannot be read, or has a line that is no name.
+        UsageError: the list cannot be read, or has a line that is no name. DocumentError: its encoding is not clear.
     """
     aims, rest = _shipped()
     names: set[str] = set()
     if path:
         try:
-            text = read_regular(Path(path).expanduser(), limit_bytes=_LIMIT_BYTES).decode()
-        except (OSError, UnicodeDecodeError) as error:
+            text = text_of(read_regular(Path(path).expanduser(), limit_bytes=_LIMIT_BYTES), path)
+        except OSError as error:
             raise UsageError(
-                f"the list of packages cannot be read: {getattr(error, 'strerror', None) or error}",
+                f"the list of packages cannot be read: {error.strerror or error}",
                 given=path,
                 next="correct [scan] packages in the profile: a text file, one name a line",
             ) from None
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(text.split("\n"), 1):
             word = line.partition("#")[0].strip()
             if word and not _NAME.fullmatch(word):
                 raise UsageError(

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from cordee.core.documents.texts import text_of
+from cordee.core.errors import DocumentError
 from cordee.core.words import counted
 from cordee.machine.foreign_files import read_regular
 from cordee.systems.scan.node.verdict import Sight
@@ -68,9 +70,12 @@ def asked_file(path: str, known: KnownNames) -> ProjectFile | None:
     if not name.endswith(_ENDS) or os.path.dirname(path).endswith((".egg-info", ".dist-info")):
         return None
     try:
-        text = read_regular(path, limit_bytes=_LIMIT_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError):
+        text = text_of(read_regular(path, limit_bytes=_LIMIT_BYTES), path)
+    except OSError:
         return None  # whoever looks at all files says so
+    except DocumentError as error:
+        named = _ALWAYS.fullmatch(name) or _NAMED_REQUIREMENTS.search(name)
+        return _unreadable(path, f"line {error.line} {error.text}; {error.next}") if named else None
     try:
         return _by_content(path, name, text, known)
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:

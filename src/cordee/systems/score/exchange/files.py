@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cordee.core.documents.texts import text_of
 from cordee.core.errors import DocumentError, UsageError
 from cordee.machine.foreign_files import regular
 
@@ -42,7 +43,7 @@ def files_below(paths: Sequence[Path], wanted: Callable[[Path], bool], what: str
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text; a gzip file is unpacked.
+    """Return a file's text with plain line ends, none at the end; a gzip file is unpacked.
 
     Raises:
         DocumentError: it cannot be read, is empty, or is no text.
@@ -58,12 +59,7 @@ def read_text(path: Path) -> str:
     for magic, what in _OTHERS.items():
         if data.startswith(magic):
             raise DocumentError(f"this is {what}", file=str(path), next="import the files that it was made from")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise DocumentError(
-            "this is no text", file=str(path), given=f"byte {error.object[error.start]:#04x} at {error.start}"
-        ) from error
+    text = text_of(data, str(path)).replace("\r\n", "\n").rstrip("\n")
     if not text.strip():
         raise DocumentError("the file is empty", file=str(path), next="was the recorder killed before it wrote?")
     return text
@@ -98,7 +94,7 @@ def read_table(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     Raises:
         DocumentError: it cannot be read; while rows are taken: one has another length than the header.
     """
-    lines = read_text(path).splitlines()
+    lines = read_text(path).split("\n")
     header = next(csv.reader(lines[:1]))
     return [name.strip() for name in header], _rows(path, lines, len(header))
 

@@ -53,7 +53,7 @@ def cadence_of(steps: list[float]) -> float:
 
 
 def _answers(path: Path) -> list[tuple[int, Any]]:
-    lines = read_text(path).splitlines()
+    lines = read_text(path).split("\n")
     if sum(1 for line in lines if line.lstrip().startswith('{"status"')) > 1:
         answers = []
         for at, line in enumerate(lines, 1):

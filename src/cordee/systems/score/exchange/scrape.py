@@ -60,7 +60,7 @@ def _read(
     samples: dict[tuple[str, str, str], tuple[FoundDevice, list[float], list[float]]],
 ) -> None:
     moment: float | None = None
-    for line, text in enumerate(read_text(path).splitlines(), 1):
+    for line, text in enumerate(read_text(path).split("\n"), 1):
         if text.startswith("#"):
             time = _TIME.match(text)
             moment = _moment(path, line, time[1]) if time else moment

@@ -7,8 +7,10 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from cordee.core.documents.texts import lines_of
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 from cordee.systems.data.node.shards.folder import UNREADABLE
@@ -38,7 +40,7 @@ class TableOrigin(SampleOrigin):
     Rows that name one file are a sample each: `KEY`, `KEY~2`, `KEY~3`.
 
     Args:
-        path: the CSV or TSV file, UTF-8, with a first line that names the columns.
+        path: the CSV or TSV file, with a first line that names the columns.
         files: the column of paths; None: the first of the usual names that is there.
         label: the column of classes; None: the usual ones; empty: none.
     """
@@ -55,6 +57,7 @@ class TableOrigin(SampleOrigin):
 
         Raises:
             UsageError: there is no such column. DataError: no table, or a row without a path.
+            DocumentError: its encoding is not clear.
         """
         found = Listing()
         columns, rows = self._rows()
@@ -109,16 +112,16 @@ class TableOrigin(SampleOrigin):
         return PackedEntry(key, about.st_size, os.fsencode(path), 0, about.st_mtime_ns)
 
     def _rows(self) -> tuple[Sequence[str], Iterator[tuple[int, dict[str, str]]]]:
+        delimiter = "\t" if self._table.lower().endswith(".tsv") else ","
+        reader = csv.DictReader(lines_of(Path(self._table)), delimiter=delimiter)
         try:
-            # Spreadsheets put a mark before the first column's name.
-            file = open(self._table, encoding="utf-8-sig", errors="surrogateescape", newline="")  # noqa: SIM115
-        except OSError as error:
-            raise DataError(f"the table cannot be read: {error.strerror}", given=self._table) from None
-        reader = csv.DictReader(file, delimiter="\t" if self._table.lower().endswith(".tsv") else ",")
-        columns = list(reader.fieldnames or [])
+            columns = list(reader.fieldnames or [])
+        except (OSError, csv.Error) as error:
+            why = getattr(error, "strerror", None) or error
+            raise DataError(f"the table cannot be read: {why}", given=self._table) from None
 
         def rows() -> Iterator[tuple[int, dict[str, str]]]:
-            with file:
+            try:
                 for number, row in enumerate(reader, 2):
                     if None in row or None in row.values():
                         raise DataError(
@@ -127,6 +130,9 @@ class TableOrigin(SampleOrigin):
                             allowed=f"{len(columns)} cells",
                         )
                     yield number, row
+            except csv.Error as error:
+                given = f"{self._table}, line {reader.line_num + 1}"
+                raise DataError(f"the table cannot be read: {error}", given=given) from None
 
         return columns, rows()
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from cordee.core.documents.texts import text_of
 from cordee.machine.images.errors import ImageError
 from cordee.systems.environments.images.reference import RegistryReference
 
@@ -41,7 +42,7 @@ def _enroot(reference: RegistryReference, environ: Mapping[str, str]) -> tuple[s
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
     path = Path(environ.get("ENROOT_CONFIG_PATH") or os.path.join(home, "enroot")) / ".credentials"
     try:
-        text = path.read_text()
+        text = text_of(path.read_bytes(), str(path))
     except OSError:
         return None
     hosts = _DOCKER_HUB if reference.registry == "docker.io" else (reference.registry,)
