@@ -73,9 +73,8 @@ def split(path: Path, tasks: int) -> tuple[str, tuple[BatchPart, ...]]:
     try:
         with open(path, "rb", opener=regular) as file:
             for number, line in enumerate(file, 1):
-                if line.startswith(
-                    (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-                ):  # its lines could not be found by their bytes
+                # Parts are found by the bytes of line ends, which UTF-16 has within letters too.
+                if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                     text = "the samples are in UTF-16"
                     raise UsageError(text, file=str(path), line=number, allowed="UTF-8", next="save them as UTF-8")
                 text_of(line, str(path), number)
