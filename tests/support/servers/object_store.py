@@ -91,6 +91,8 @@ class FailingWay:
         url: the endpoint to use in place of the server's.
         failures: how many of the next requests are answered with 503.
         cut: how many of the next answers end in the middle of their body.
+        flipped: how many of the next answers have a wrong bit in the middle of their body.
+        headers: what every answer has besides.
         silent: how many of the next requests are never answered.
         broken: how many of the next connections are closed without an answer.
         matching: only requests for which it returns true (method, path) fail so; all at first.
@@ -98,7 +100,8 @@ class FailingWay:
     """
 
     def __init__(self, url: str) -> None:
-        self.failures = self.cut = self.silent = self.broken = 0
+        self.failures = self.cut = self.silent = self.broken = self.flipped = 0
+        self.headers: dict[str, str] = {}
         self.matching: Callable[[str, str], bool] = lambda method, path: True
         self.asked: list[tuple[str, str]] = []
         self.server = url.removeprefix("http://")
@@ -133,7 +136,7 @@ class FailingWay:
             self.asked.append((method, path))
             if not self.matching(method, path):
                 return ""
-            for fault in ("failures", "silent", "broken", "cut"):
+            for fault in ("failures", "silent", "broken", "cut", "flipped"):
                 if getattr(self, fault) > 0:
                     setattr(self, fault, getattr(self, fault) - 1)
                     return fault
@@ -160,7 +163,11 @@ class _Handler(BaseHTTPRequestHandler):
             answer = connection.getresponse()
             content = answer.read()
             connection.close()
-            self._answer(answer.status, answer.getheaders(), content, cut=fault == "cut")
+            if fault == "flipped":
+                half = len(content) // 2
+                content = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
+            headers = [*answer.getheaders(), *self.served.headers.items()]
+            self._answer(answer.status, headers, content, cut=fault == "cut")
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _forward
 

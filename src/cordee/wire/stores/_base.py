@@ -54,6 +54,14 @@ class ObjectStore(ABC):
     def delete(self, name: str) -> None:
         """Remove an object; it may be gone already."""
 
+    def agrees(self, stored: Stored, md5: bytes) -> bool | None:
+        """Return whether bytes with this MD5 are what the store says that an object holds; None: it does not say."""
+        return None
+
+    def encrypts(self, name: str) -> bool:
+        """Return whether an object is encrypted in a way in which what the store says is no MD5; asks the store."""
+        return False
+
     def path(self, name: str) -> str:
         """Return an object's whole address, for messages and indices."""
         return f"{self.address}/{name}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cached_property
@@ -12,12 +14,17 @@ from cordee.wire.stores import refusals
 from cordee.wire.stores._base import ObjectStore, Stored
 from cordee.wire.stores.access import anonymous, http_allowed
 from cordee.wire.stores.local import ended_early, pieces_of
-from cordee.wire.stores.patience import Patience, gave_up
+from cordee.wire.stores.patience import Passing, Patience, gave_up
 
 # One request: large enough for the store's full rate, small enough for a limit of time to mean something.
 REQUEST_BYTES = 16 << 20
 PAGE = 1000
 _PARTS_AT_ONCE = 4
+# The ETag of an object that was put in one piece, or as one part, but for these.
+_MD5 = re.compile(r'"?([0-9a-fA-F]{32})(-1)?"?')
+_DIRECTORY_BUCKET = "--x-s3"
+_ENCRYPTION = "x-amz-server-side-encryption"
+_CLIENT_KEY = "x-amz-server-side-encryption-customer-algorithm"
 _T = TypeVar("_T")
 
 
@@ -119,6 +126,37 @@ class S3Store(ObjectStore):
         return self._ask(
             f"read {length} bytes at {start} of", name, lambda: bytes(self._reading.get(name, options=asked).bytes())
         )
+
+    def agrees(self, stored: Stored, md5: bytes) -> bool | None:
+        found = _MD5.fullmatch(stored.version)
+        if found is None or self._bucket.endswith(_DIRECTORY_BUCKET):
+            return None
+        # Of parts it is the MD5 of their MD5s, and where the parts begin is known of a single one only.
+        told = hashlib.md5(md5, usedforsecurity=False).digest() if found[2] else md5
+        return told.hex() == found[1].lower()
+
+    def encrypts(self, name: str) -> bool:
+        if self._anonymous:  # nobody without a key reads what a key management service encrypts
+            return False
+        from urllib.error import HTTPError, URLError
+        from urllib.request import Request, urlopen
+
+        import obstore
+
+        def headers() -> Any:
+            url = obstore.sign(self._reading, "HEAD", name, timedelta(minutes=5))
+            try:
+                with urlopen(Request(url, method="HEAD"), timeout=self.patience.stall_s) as answer:
+                    return answer.headers
+            except HTTPError as error:  # its words would hold the signed address
+                if error.code >= 500:
+                    raise Passing(str(error.code)) from None
+                raise DataError(f"the store refused the request: {error.code}", given=self.path(name)) from None
+            except URLError:
+                raise Passing("no connection could be made") from None
+
+        told = self._ask("look at", name, headers)
+        return told.get(_ENCRYPTION, "").startswith("aws:kms") or bool(told.get(_CLIENT_KEY))
 
     def write(self, name: str, content: IO[bytes] | Iterable[bytes]) -> Stored:
         sent = _Sent(content)

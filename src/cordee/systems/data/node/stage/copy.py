@@ -14,6 +14,7 @@ from typing import Callable, NamedTuple, Optional, Sequence, Union
 
 from cordee.core.errors import DataError
 from cordee.machine.node_tiers import Tier
+from cordee.systems.data.node.stage.arrived import refuse_other_bytes
 from cordee.systems.data.node.stage.blocks import BlockFolder, BlockRow
 from cordee.systems.data.node.stage.claims import StagedSets
 from cordee.systems.data.node.stage.source import StagingSource, unpack
@@ -166,6 +167,7 @@ def _put_together(
         blocks = BlockFolder(below, BlockRow(source.objects), partial / _KEPT)
         with contextlib.closing(blocks):
             fill(blocks)
+            refuse_other_bytes(source, blocks)
         for one in source.objects:
             if not one.bytes:
                 (below / one.name).parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from cordee.core.errors import DataError
+from cordee.core.errors import CorruptDataError, DataError
 from cordee.systems.data.node.shards.entries import Listing, PackedEntry
 from cordee.systems.data.pack._base import CHUNK_BYTES, PackTarget, SampleOrigin
 from cordee.systems.data.pack.shards.file import ShardFile
@@ -21,6 +21,7 @@ _AHEAD = 16
 _AT_ONCE = 32
 # A worker that leaves out no more than this from one object to the next goes forward.
 _GAP = 4
+_PROBES = 3
 
 
 class ObjectsOrigin(SampleOrigin):
@@ -32,6 +33,7 @@ class ObjectsOrigin(SampleOrigin):
         self._store = open_store(address)
         self.name = self._store.address.rpartition("/")[2]
         self._objects: list[Stored] = []
+        self._compares = False
         self._pool = ThreadPoolExecutor(_AT_ONCE)
         self._worker = threading.local()
 
@@ -45,14 +47,38 @@ class ObjectsOrigin(SampleOrigin):
             seen.update(b"%d %s %s\0" % (stored.bytes, stored.version.encode(), name))
         if not entries:
             raise DataError("there are no objects", given=self._store.address, next="check the bucket and the prefix")
+        self._compares = self._tells_md5()
         return Listing(entries=entries, fingerprint=seen.hexdigest())
 
     def chunks(self, entry: PackedEntry) -> Iterator[bytes]:
+        stored, came = self._objects[entry.offset], hashlib.md5(usedforsecurity=False)
+        for piece in self._pieces(entry):
+            came.update(piece)
+            yield piece
+        compared = self._compares and stored.bytes
+        if compared and self._store.agrees(stored, came.digest()) is False and not self._store.encrypts(stored.name):
+            raise CorruptDataError(
+                "what came from the store is not what it says that it holds",
+                given=f"{self._store.path(stored.name)}: MD5 {came.hexdigest()} came, its ETag is {stored.version}",
+                next="pack again; if it repeats, upload it again, or ask those who run the store",
+            )
+
+    def _pieces(self, entry: PackedEntry) -> Iterator[bytes]:
         if entry.length <= _SMALL_BYTES:
             yield self._ahead(entry.offset).result()
             return
         for start in range(0, entry.length, CHUNK_BYTES):
             yield self._read(entry.offset, start, min(CHUNK_BYTES, entry.length - start))
+
+    def _tells_md5(self) -> bool:
+        """Return whether the store's ETags are MD5 sums, by some of the smallest objects; one alone is taken at its word."""
+        there = self._objects
+        told = sorted(
+            (one.bytes, at) for at, one in enumerate(there) if one.bytes and self._store.agrees(one, b"") is not None
+        )[:_PROBES]
+        came = [hashlib.md5(self._read(at, 0, size), usedforsecurity=False).digest() for size, at in told]
+        seen = [self._store.agrees(there[at], md5) for (_, at), md5 in zip(told, came, strict=True)]
+        return any(seen) or len(seen) == 1
 
     def _ahead(self, at: int) -> Future[bytes]:
         """Return the small object number `at`, and ask for those behind it while a worker goes from one to the next.
