@@ -157,6 +157,16 @@ def test_a_node_that_keeps_tasks_for_the_next_attempt_is_ready_and_is_chosen_bef
     assert pool.choose([told.b]).chosen == [told.b]
 
 
+def test_a_connection_that_breaks_does_not_clear_what_a_node_keeps(told):
+    told.hello(living=(0,))
+    told.said(messages.Cleared(True), n=1, seen=1)
+    told.nodes.decide(Closed(2.0, "a", "first"))
+    told.nodes.decide(Order("a", messages.Stop("ranks-2", 0.0)))
+    commands = told.hello(3.0, connection="second", session="2.1", seen=1, living=(0,), attempt=2)
+    assert sent(commands) == ["welcome", "stop"]
+    assert told.a.ready
+
+
 def test_nothing_is_chosen_while_a_node_that_cannot_be_may_keep_tasks(told):
     told.hello(living=(0,))
     told.said(messages.Cleared(True), n=1, seen=1)

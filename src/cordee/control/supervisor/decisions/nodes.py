@@ -297,7 +297,8 @@ class Nodes:
             about["cores"] = sum(node.cores for node in hello.slots.cores)
             about["gpus"] = [gpu.uuid for gpu in hello.slots.gpus]
             commands.append(journalled("node_connected", durable=False, node=node.name, **about))
-        if not goes_on or (living and hello.attempt != event.attempt and node.ready):
+        # What it keeps is no attempt's before it has got the order that takes it, which may still be on its way.
+        if not goes_on or (living and hello.attempt != event.attempt and node.ready and not node.keeps):
             commands += self._clear_or_prepare(node, living, event.now)
         return commands
 
