@@ -49,6 +49,21 @@ def test_what_came_broken_is_read_again(s3: str, way: FailingWay) -> None:
     assert way.flipped == 0
 
 
+def test_what_lies_beside_an_object_that_is_read_again_stays_as_it_came(s3: str, way: FailingWay) -> None:
+    read: list[str] = []
+
+    def broken(method: str, path: str) -> bool:
+        name = path.rpartition("/")[2]
+        if method == "GET" and name in CONTENT:
+            read.append(name)
+            return (name, read.count(name)) in (("b.bin", 1), ("a.bin", 2))
+        return False
+
+    way.matching, way.flipped = broken, ALWAYS
+    assert staged(s3) == CONTENT
+    assert sorted(read) == ["a.bin", "b.bin", "b.bin", "c.bin"]
+
+
 def test_what_comes_broken_again_is_refused_and_nothing_is_left_of_it(s3: str, way: FailingWay, tmp_path: Path) -> None:
     way.flipped = ALWAYS
     with pytest.raises(CorruptDataError) as error:
