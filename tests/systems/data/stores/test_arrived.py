@@ -120,8 +120,9 @@ def test_what_is_packed_is_held_against_its_etag(s3: str, way: FailingWay, tmp_p
     pack(plan_of(s3), str(tmp_path / "packed"), PackOptions(name="x"))
 
 
-def test_what_is_packed_from_a_store_with_other_etags_is_taken(
-    s3: str, way: FailingWay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_packed_from_a_store_with_other_etags_is_taken_and_that_is_said(
+    s3: str, way: FailingWay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(S3Store, "agrees", lambda self, stored, md5: False)
     pack(plan_of(s3), str(tmp_path / "packed"), PackOptions(name="x"))
+    assert capfd.readouterr().err.count(f"ETags of {s3} are no MD5 sums") == 1
