@@ -90,7 +90,21 @@ def test_etags_of_objects_that_are_encrypted_by_a_managed_key_are_no_sums(
     way.headers = {"x-amz-server-side-encryption": "aws:kms"}
     assert staged(s3) == CONTENT
     heads = [path for method, path in way.asked if method == "HEAD" and "X-Amz-Signature" in path]
-    assert len(heads) == 1
+    assert len(heads) == len(CONTENT)
+
+
+def test_an_object_that_is_not_encrypted_is_refused_also_where_others_are(
+    s3: str, way: FailingWay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agrees = S3Store.agrees
+    monkeypatch.setattr(
+        S3Store, "agrees", lambda self, stored, md5: stored.name == "b.bin" and agrees(self, stored, md5)
+    )
+    monkeypatch.setattr(S3Store, "encrypts", lambda self, name: name != "b.bin")
+    way.flipped = ALWAYS
+    with pytest.raises(CorruptDataError):
+        staged(s3)
+    assert left(tmp_path) == []
 
 
 def test_a_store_whose_etags_are_other_sums_is_read_and_that_is_said(

@@ -18,6 +18,8 @@ _PIECE_BYTES = 1 << 20
 _MOST_THREADS = 8
 # Where no object has the MD5 that its ETag would be, so many are read again to tell a broken way from ETags of another kind.
 _PROBES = 2
+# Where no object has it, so few are each asked for their encryption; of more, the first speaks for all: each is a request.
+_ASKED = 16
 
 
 def refuse_other_bytes(source: StagingSource, blocks: BlockFolder) -> None:
@@ -33,16 +35,15 @@ def refuse_other_bytes(source: StagingSource, blocks: BlockFolder) -> None:
     wrong = [one for one in told if not store.agrees(one, came[one])]
     if not wrong:
         return
-    if len(wrong) < len(told):
+    all_wrong = len(wrong) == len(told)
+    if not all_wrong or len(wrong) <= _ASKED:
         wrong = [one for one in wrong if not store.encrypts(one.name)]
-        probes = len(wrong)
     elif store.encrypts(wrong[0].name):
         return
-    else:
-        probes = _PROBES
+    probes = _PROBES if all_wrong else len(wrong)
     _read_again(store, blocks, wrong[:probes])
     again = _sums(folder, wrong[:probes])
-    if len(wrong) == len(told) > 1 and all(again[one] == came[one] for one in again):
+    if all_wrong and len(wrong) > 1 and all(again[one] == came[one] for one in again):
         print(f"cordee: ETags of {store.address} are no MD5 sums: what came was not compared", file=sys.stderr)
         return
     _read_again(store, blocks, wrong[probes:])
