@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Optional
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Optional
 
 PART = "checkpoints"
 # How often a supervisor says that ranks still train.
@@ -37,6 +38,28 @@ class Checkpoint:
         return self.step > former.step
 
 
+@dataclass(frozen=True)
+class Doubt:
+    """A checkpoint that may be why the attempt that began with it failed: as long as it is unchanged, an older one is begun with.
+
+    Attributes:
+        why: what happened, as a sentence.
+        open: no attempt that began with an older one has got on yet, so that the checkpoint may be blameless.
+    """
+
+    checkpoint: Checkpoint
+    why: str
+    open: bool = True
+
+    def document(self) -> dict[str, Any]:
+        """Return what the journal keeps of it."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, told: dict[str, Any]) -> Doubt:
+        return cls(Checkpoint(**told["checkpoint"]), str(told["why"]), bool(told["open"]))
+
+
 class CheckpointFinder:
     """Finds the checkpoints of one run. Made by the supervisor from `node_parts` of the plan, as
     `make(policy, run, control, orphan_s, kill_s)`, and asked in a thread that may wait for storage, one call at a time.
@@ -60,6 +83,9 @@ class CheckpointFinder:
     def glance(self) -> Optional[Checkpoint]:
         """Return this run's newest checkpoint whose files are all there: for looks that are repeated."""
         return self.newest()
+
+    def pass_over(self, doubted: Sequence[Checkpoint]) -> None:
+        """From now on take none of these for the newest, as long as they are unchanged; without older ones to take it does nothing."""
 
     @property
     def operations(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Callable, Optional
 from cordee.core.errors import RunFolderError
 from cordee.core.findings import Finding
 from cordee.core.units import parse_utc
+from cordee.runs.checkpoint import Doubt
 
 STATES = ("queued", "running", "finished", "failed", "cancelled")
 ENDED = ("finished", "failed", "cancelled")
@@ -97,6 +98,7 @@ class RunState:
         segment_states: all segments, the one that is waited for included.
         vetting: the newest allocation document (`cordee.vetting/1`), without results.
         checkpoint: this run's newest complete one.
+        doubts: checkpoints that attempts do not begin with, in the order in which they came to be doubted.
         began_from: what its first attempt began from, or the first after a resume: `{path, run, other}`, `other` when it
             was not the run's own; None at zero.
         services: how each service of the job is, by its name: `{service, node, state, url, why, seconds}`.
@@ -122,6 +124,7 @@ class RunState:
     step: Optional[int] = None
     total: Optional[int] = None
     checkpoint: Optional[str] = None
+    doubts: list[Doubt] = field(default_factory=list)
     began_from: Optional[dict[str, Any]] = None
     resume_step: Optional[int] = None
     failures: list[dict[str, Any]] = field(default_factory=list)
@@ -483,6 +486,10 @@ def _checkpoint_seen(state: RunState, event: dict[str, Any], at: float) -> None:
     state.checkpoint = event["name"]
 
 
+def _checkpoints_doubted(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.doubts = [Doubt.from_document(told) for told in event["doubts"]]
+
+
 def _progress(state: RunState, event: dict[str, Any], at: float) -> None:
     state.step = event.get("step")
     state.total = event.get("total") or state.total
@@ -548,6 +555,7 @@ _HANDLERS: dict[str, Callable[[RunState, dict[str, Any], float], None]] = {
     "attempt_ended": _attempt_ended,
     "data_read": _data_read,
     "checkpoint_seen": _checkpoint_seen,
+    "checkpoints_doubted": _checkpoints_doubted,
     "progress": _progress,
     "finding": _finding,
     "child_placed": _child_placed,

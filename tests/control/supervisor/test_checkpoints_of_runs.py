@@ -60,6 +60,23 @@ if start == 0:
     sys.exit(3)
 """
 
+# Saves its third step so that it looks whole and cannot be read, and fails.
+UNREADABLE = """
+import json, os, pathlib, sys
+folder = pathlib.Path(os.environ["CORDEE_CHECKPOINT_DIR"])
+told = os.environ.get("CORDEE_RESUME_FROM")
+start = json.loads(pathlib.Path(told).read_text())["next"] if told else 0
+for step in range(start, 5):
+    broken = step == 2 and not told
+    (folder / ".partial").write_text("x" * 11 if broken else json.dumps({"next": step + 1}))
+    (folder / ".partial").rename(folder / f"step-{step + 1}")
+    if broken:
+        sys.exit(3)
+"""
+
+# Cannot go on from step 19 though it can be loaded, only from step 9; fails at the end of its first attempt.
+STUCK = SAVER.replace("for step", "if start == 20: raise ValueError('nan')\nfor step") + "start or exit(3)\n"
+
 # Finds its newest checkpoint by itself, as many frameworks do.
 OWN_SEARCH = """
 import os, pathlib, sys, time
@@ -216,3 +233,33 @@ def test_a_flipped_bit_is_a_finding_of_the_run_and_the_checkpoint_before_is_rest
     (finding,) = [finding for finding in state.findings if finding.rule == "checkpoint-damaged"]
     assert "step-000000019 is not used: ValueError: __0_0.distcp is damaged" in finding.text
     assert "step 9 was restored from" in finding.text
+
+
+@pytest.mark.gate
+def test_a_whole_checkpoint_that_cannot_be_loaded_is_passed_over_for_the_one_before(job, start):
+    toml = '[checkpoint]\npattern = "step-*"\nresume = "--resume {checkpoint}"'
+    state = start(job(UNREADABLE, toml, run="python train.py"), restart__backoff="0s").wait_end()
+    assert (state.state, state.checkpoint) == ("finished", "step-5")
+    assert [attempt["checkpoint"] for attempt in state.attempts] == [None, "step-3", "step-2"]
+    (finding,) = [finding for finding in state.findings if finding.rule == "checkpoint-passed-over"]
+    assert finding.text.startswith(
+        "step-3 is passed over: attempt 2 began with it and failed before it told a step: rank 0 on local-0 exited with "
+        "code 1: json.decoder.JSONDecodeError: "
+    )
+    assert finding.text.endswith("; the next attempt begins with step-2")
+    assert [(doubt.checkpoint.name, doubt.open) for doubt in state.doubts] == [("step-3", True)]
+
+
+def test_the_same_failure_from_an_older_checkpoint_too_ends_the_run_which_then_begins_with_the_newest_again(job, start):
+    toml = '[checkpoint]\npattern = "step-*"\nresume = "--resume {checkpoint}"'
+    script = UNREADABLE.replace("start =", "told and sys.exit('no words')\nstart =")
+    state = start(job(script, toml, run="python train.py"), restart__backoff="0s").wait_end()
+    assert (state.reason, state.doubts) == ("crash_loop", [])
+    assert [attempt["checkpoint"] for attempt in state.attempts] == [None, "step-3", "step-2"]
+
+
+def test_a_checkpointer_restores_what_the_supervisor_chose_and_not_what_it_passed_over(job, start):
+    run = start(job(STUCK, run="python train.py"), restart__backoff="0s")
+    state = run.wait_end()
+    begun = [line for line in run.output(0).splitlines() if line.startswith(b"from ")]
+    assert (state.state, begun) == ("finished", [b"from 0", b"from 20", b"from 10"])

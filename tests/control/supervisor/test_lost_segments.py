@@ -9,6 +9,7 @@ import pytest
 from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.segments import last_sign, state_at_start
 from cordee.core.units import parse_utc
+from cordee.runs.checkpoint import CheckpointFinder
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
 
@@ -25,7 +26,7 @@ class NextAllocation(Allocation):
         return {**super().identity(), **self.allocation, "began": T0 + 100}
 
 
-class NoCheckpoints:
+class NoCheckpoints(CheckpointFinder):
     def newest(self):
         return None
 

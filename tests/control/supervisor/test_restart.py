@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.control.supervisor.decisions.restart import MOST_LOSSES, Failure, RestartCounter, complains_of_peer
+from cordee.control.supervisor.decisions.restart import (
+    MOST_LOSSES,
+    CheckpointDoubts,
+    Failure,
+    RestartCounter,
+    complains_of_peer,
+)
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import OwnershipError
+from cordee.runs.checkpoint import Checkpoint, Doubt
 
 
 def failed(rank=0, code=1, signal=None, message="ValueError: bad"):
@@ -136,3 +143,73 @@ def test_a_file_that_was_refused_is_not_loaded_again():
     assert "/data/a.pt" in decision.text
     no_memory = "cordee.systems.scan.node.load.RefusedFile: /data/a.pt: it has 9 GB, and the copy does not fit"
     assert policy.decide(failed(message=no_memory), False).restart
+
+
+C9, C6 = (Checkpoint(f"/c/step-{step}", f"step-{step}", step, step) for step in (9, 6))
+
+
+class Doubting:
+    """Attempts that fail one after the other, and what is doubted then."""
+
+    def __init__(self, known=()):
+        self.policy, self.doubts = RestartCounter(retries=9, backoff_s=0.0), CheckpointDoubts(known)
+
+    def fails(self, began_with, failure=None, *, progressed=False, stepped=False):
+        failure = failure or failed()
+        decision = self.policy.decide(failure, progressed)
+        self.doubts.decide(decision, failure, progressed or stepped, began_with, "attempt 2")
+        return [(doubt.checkpoint.name, doubt.open) for doubt in self.doubts.known]
+
+
+def test_a_checkpoint_is_doubted_once_an_attempt_that_began_with_it_failed_before_it_told_a_step():
+    run = Doubting()
+    assert run.fails(None) == []
+    assert run.fails(C9, failed(message="EOFError: cut off")) == [("step-9", True)]
+    assert run.doubts.known[0].why == (
+        "attempt 2 began with it and failed before it told a step: rank 0 on local-0 exited with code 1: EOFError: cut off"
+    )
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        LOST,
+        failed(code=None, signal="SIGKILL"),
+        failed(code=None, signal="SIGTERM"),
+        failed(message="RuntimeError: Connection closed by peer"),
+    ],
+)
+def test_what_comes_from_outside_of_the_script_raises_no_doubt(failure):
+    assert Doubting().fails(C9, failure) == []
+
+
+def test_an_attempt_that_got_on_raises_no_doubt():
+    assert Doubting().fails(C9, progressed=True) == []
+    assert Doubting().fails(C9, stepped=True) == []
+
+
+def test_the_doubt_stays_once_an_attempt_has_got_on_from_an_older_one_and_only_then_another_may_come():
+    run = Doubting()
+    run.fails(C9)
+    assert run.fails(C6, failed(message="OSError: another")) == [("step-9", True)], "one step back, no further"
+    assert run.fails(C6, failed(message="KeyError: third"), stepped=True) == [("step-9", False)]
+    assert run.fails(C6, failed(message="EOFError: here too")) == [("step-9", False), ("step-6", True)]
+
+
+def test_where_the_same_failure_comes_from_an_older_one_too_the_newest_is_doubted_no_more():
+    run = Doubting()
+    run.fails(C9)
+    assert run.fails(C6) == []
+
+
+def test_a_doubt_outlives_its_supervisor_as_does_that_it_is_the_last_step_back():
+    told = Doubt(C9, "attempt 2 began with it and failed").document()
+    run = Doubting([Doubt.from_document(told)])
+    assert run.fails(C6) == [("step-9", True)]
+    assert run.fails(C6) == []
+
+
+def test_a_checkpoint_without_an_older_one_from_which_an_attempt_gets_on_after_all_is_doubted_no_more():
+    run = Doubting()
+    run.fails(C9)
+    assert run.fails(C9, failed(message="OSError: another"), stepped=True) == []

@@ -258,6 +258,25 @@ def test_a_failure_is_followed_by_another_attempt_on_the_same_nodes_and_twice_th
     assert over(commands).reason == "crash_loop"
 
 
+def test_the_attempt_after_one_that_failed_at_its_start_is_told_to_begin_with_an_older_checkpoint(led):
+    led.trains(NEWEST)
+    led.fails()
+    commands = led.does(TrainingEnded(NEWEST))
+    assert written(commands) == ["attempt_ended", "checkpoints_doubted", "restart_scheduled"]
+    led.does(Concluded(None))
+    ((doubt,),) = [command.doubts for command in led.ports(7001, 7002) if isinstance(command, FindBeginning)]
+    assert (doubt.checkpoint, doubt.open) == (NEWEST, True)
+    assert "attempt 1 began with it and failed before it told a step: rank 0 on a exited" in doubt.why
+
+
+def test_an_attempt_that_told_a_step_has_the_next_one_begin_with_the_same_checkpoint(led):
+    led.trains(NEWEST)
+    led.fails()
+    assert written(led.does(TrainingEnded(NEWEST, stepped=True))) == ["attempt_ended", "restart_scheduled"]
+    led.does(Concluded(None))
+    assert FindBeginning() in led.ports(7001, 7002)
+
+
 def test_what_failed_long_ago_does_not_count_against_ranks_that_ran_on_for_as_long_as_is_forgotten():
     led = Led(step=STEP._replace(restart=RunRestart(retries=1, backoff_s=4.0, forget_s=300.0)))
     for month in range(6):

@@ -130,6 +130,27 @@ def test_an_attempt_that_saves_fewer_steps_than_the_one_before_does_not_lose_wha
     assert folder.run("a", own_folder=True).newest().name == "step-20"
 
 
+def test_what_is_passed_over_does_not_count_until_it_is_written_again(folder):
+    by_attempt(folder, 6, 1, 1, 10 * S)
+    by_attempt(folder, 9, 1, 1, 20 * S)
+    run = folder.run("a", own_folder=True)
+    run.pass_over([run.newest()])
+    assert (run.newest().name, run.glance().name) == ("step-6", "step-6")
+    by_attempt(folder, 7, 1, 3, 30 * S)
+    assert run.newest().name == "step-7"
+    (folder.path / "step-9").rename(folder.path / ".step-9.old")
+    by_attempt(folder, 9, 1, 3, 40 * S)
+    assert run.newest().name == "step-9"
+
+
+def test_nothing_is_passed_over_for_a_script_that_looks_by_itself(folder):
+    by_attempt(folder, 6, 1, 1, 10 * S)
+    by_attempt(folder, 9, 1, 1, 20 * S)
+    run = folder.run("a", own_folder=True, resume="self")
+    run.pass_over([run.newest()])
+    assert run.newest().name == "step-9"
+
+
 def test_in_its_own_folder_everything_is_the_runs_and_no_owner_file_is_written(folder):
     folder.save("step-9")
     run = folder.run("a", own_folder=True)

@@ -26,9 +26,10 @@ from cordee.control.supervisor.decisions.vocabulary import (
 from cordee.control.supervisor.preparer import NodePreparer
 from cordee.control.supervisor.stager import DataStager
 from cordee.control.supervisor.start_checkpoint import Beginning, Beginnings
+from cordee.control.supervisor.telemetry.sink import TelemetrySink
 from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.core.clock import monotonic
-from cordee.runs.checkpoint import CheckpointFinder
+from cordee.runs.checkpoint import CheckpointFinder, Doubt
 from cordee.runs.lane import Inline, RepeatedLook
 
 _FATE_S = 20.0
@@ -43,6 +44,7 @@ class Asides:
         stager: gives them what ranks need.
         beginnings, checkpoints: of the run.
         lane: where its checkpoints are looked for.
+        sink: knows the steps that ranks tell.
         place: knows what the scheduler has in mind.
         happened: told of each answer.
         failed: called with the error of a task that could not be done.
@@ -58,17 +60,17 @@ class Asides:
         beginnings: Beginnings,
         checkpoints: CheckpointFinder,
         lane: Inline,
+        sink: TelemetrySink,
         place: Allocation,
         happened: Callable[[RunEvent], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._vetting, self._stager, self._beginnings = vetting, stager, beginnings
-        self._checkpoints, self._lane = checkpoints, lane
+        self._checkpoints, self._lane, self._sink = checkpoints, lane, sink
         self._place, self._happened, self._failed = place, happened, failed
         self._tasks: set[asyncio.Task[None]] = set()
         works: dict[type, Callable[[], Coroutine[Any, Any, RunEvent]]] = {
             Conclude: self._conclude,
-            FindBeginning: self._find_beginning,
             SayTraining: self._say_training,
             EndTraining: self._end_training,
             LearnFate: self._learn_fate,
@@ -76,6 +78,7 @@ class Asides:
         self.doings: dict[type, Callable[[Any], object]] = {
             command: partial(self._begin, work) for command, work in works.items()
         }
+        self.doings[FindBeginning] = lambda command: self._begin(partial(self._find_beginning, command.doubts), command)
         self.doings[StageData] = lambda command: self._begin(partial(self._stager.stage, command.nodes), command)
 
     def _begin(self, work: Callable[[], Coroutine[Any, Any, RunEvent]], command: object) -> None:
@@ -94,10 +97,10 @@ class Asides:
     async def _conclude(self) -> RunEvent:
         return Concluded(await self._vetting.conclude())
 
-    async def _find_beginning(self) -> RunEvent:
+    async def _find_beginning(self, doubts: tuple[Doubt, ...]) -> RunEvent:
         found: Union[Beginning, Ended]
         try:
-            found = await self._lane.run(self._beginnings.next)
+            found = await self._lane.run(partial(self._beginnings.next, doubts))
         except Ended as ended:
             found = ended
         return BeginningFound(found)
@@ -108,7 +111,8 @@ class Asides:
 
     async def _end_training(self) -> RunEvent:
         await self._lane.run(self._checkpoints.end_training)
-        return TrainingEnded(await self._lane.run(self._checkpoints.newest))
+        newest = await self._lane.run(self._checkpoints.newest)
+        return TrainingEnded(newest, self._sink.step is not None)
 
     async def _learn_fate(self) -> RunEvent:
         loop, deadline = asyncio.get_running_loop(), monotonic() + _FATE_S

@@ -28,6 +28,7 @@ def state_at_start(
         RunFolderError: the journal cannot be read, or not be written where it must be.
     """
     state = JournalFollower(folder, keep=False).read()
+    checkpoints.pass_over([doubt.checkpoint for doubt in state.doubts])
     if ended_from_outside(state):
         journal.append("resume_requested", by="the scheduler")
         state = _read_again(journal, folder)

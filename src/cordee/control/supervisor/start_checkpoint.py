@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
 from cordee.control.supervisor.decisions.outcomes import Ended
 from cordee.core.errors import EXIT_BAD
 from cordee.core.findings import Finding
-from cordee.runs.checkpoint import Checkpoint, CheckpointFinder
+from cordee.runs.checkpoint import Checkpoint, CheckpointFinder, Doubt
 from cordee.runs.journal import JournalWriter
 from cordee.runs.state import RunState
 
@@ -53,18 +54,26 @@ class Beginnings:
         self._checkpoints, self._journal = checkpoints, journal
         self._said = {finding.text for finding in before.findings}
 
-    def next(self) -> Beginning:
+    def next(self, doubts: Sequence[Doubt] = ()) -> Beginning:
         """Return where the next attempt begins.
+
+        Args:
+            doubts: checkpoints with which it is not to begin where there are older ones, the oldest doubt first.
 
         Raises:
             Ended: it cannot begin where it was told to, or the script would go on from another run's checkpoint.
         """
         self._checkpoints.forget()
         problems: list[str] = []
-        own = self._checkpoints.newest(problems)
+        own = self._newest(doubts, problems)
         for problem in problems[:_MOST_SAID]:
             then = f"the next attempt begins with {own.name if own else 'none of this run'}"
             self._say(f"{problem}; {then}", "checkpoint-damaged", "look at the file system, or at how the script saves")
+        last = doubts[-1] if doubts and doubts[-1].open else None
+        if last is not None and own is not None and last.checkpoint.is_beyond(own):
+            text = f"{last.checkpoint.name} is passed over: {last.why}; the next attempt begins with {own.name}"
+            what = "the same failure once more ends the run; what is passed over stays where it is"
+            self._say(text, "checkpoint-passed-over", what)
         for name in self._checkpoints.disputed()[-_MOST_SAID:]:
             text = f"{name} is not used: another run trained with the same checkpoint folder when it was saved"
             self._say(text, "checkpoint-owner-unknown", "leave out [checkpoint] path, or give each run its own")
@@ -80,6 +89,17 @@ class Beginnings:
         if problem:
             text = f"other runs cannot see which checkpoints are this run's: {problem}"
             self._say(text, "checkpoint-owner-unknown", "leave out [checkpoint] path, or give each run its own")
+
+    def _newest(self, doubts: Sequence[Doubt], problems: list[str]) -> Optional[Checkpoint]:
+        """Return this run's newest checkpoint without a doubt; where all are doubted, the one that was doubted last."""
+        doubted = [doubt.checkpoint for doubt in doubts]
+        while True:
+            problems.clear()
+            self._checkpoints.pass_over(doubted)
+            own = self._checkpoints.newest(problems)
+            if own is not None or not doubted:
+                return own
+            doubted.pop()
 
     def _told(self) -> Beginning:
         problems: list[str] = []

@@ -131,7 +131,8 @@ class Supervisor:
         decided.suspected_before({node.node: node.suspected for node in before.nodes})
         self.nodes = decided.by_name
         logs = f"{folder.control}/agent*.log"
-        self.run = RunLead(step, timeouts, self.nodes, self.epoch, before.attempt, self.place.chains, logs)
+        earlier = (before.attempt, self.place.chains, logs, before.doubts)
+        self.run = RunLead(step, timeouts, self.nodes, self.epoch, *earlier)
         self.machines = Machines(self._broke)
         self.agents = Agents(
             self.machines, decided, self.journal, self.place, self._number, self._changed, self._orders_are_out
@@ -179,7 +180,7 @@ class Supervisor:
         self.ticker.notices.of_nodes.told_before(before.findings)
         self.ending = Ending(parts, self.ticker.sealer, self.ticker.notices, Chain(step.segment, self.place.chains))
         beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
-        able = (self.vetting, self.stager, beginnings, self.checkpoints, lane, self.place)
+        able = (self.vetting, self.stager, beginnings, self.checkpoints, lane, self.intake, self.place)
         asides = Asides(*able, self._happened, self._fail)
         self.machines.doings.update({**self._doings(), **asides.doings})
         self._over: asyncio.Future[Union[Ended, SegmentOver]]

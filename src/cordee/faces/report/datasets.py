@@ -332,6 +332,7 @@ _EVENTS = {
     "child_ended": "A run below this one has ended, or is done already: how, and what it has left or shown.",
     "child_placed": "A run below this one was handed to its place.",
     "checkpoint_seen": "A new complete checkpoint was found.",
+    "checkpoints_doubted": "Which checkpoints attempts do not begin with, because one that did failed at its start.",
     "container_lost": "What held a node's container has ended; its agent opens another.",
     "continued": "The next segment was asked for.",
     "crash_loop": "The same failure came again without progress and is not repeated.",

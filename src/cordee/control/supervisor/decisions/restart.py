@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
 from cordee.machine.tasks.last_words import FROM_OUTSIDE
+from cordee.runs.checkpoint import Checkpoint, Doubt
 from cordee.wire.messages import EndedRank
 
 _LONGEST_PAUSE_S = 60.0
@@ -141,6 +143,48 @@ class RestartCounter:
         told = failure.message and not complains_of_peer(failure)
         how = f"{failure.code} {failure.signal} {_VARYING.sub('#', failure.message or '')}"
         return None if told else failure.rank, how
+
+
+class CheckpointDoubts:
+    """Which checkpoints attempts do not begin with: a whole one that cannot be loaded would fail each of them.
+
+    One that an attempt began with and failed, before it told a step or saved, is doubted, and the next attempt begins with
+    the one before it. That is one step back: only once an attempt has got on from there, another one can be doubted. Where
+    the same failure comes from there, too, the checkpoint is not its cause and is doubted no more.
+
+    Attributes:
+        known: the oldest doubt first.
+    """
+
+    def __init__(self, known: Sequence[Doubt] = ()) -> None:
+        self.known = tuple(known)
+
+    def decide(
+        self, decision: Decision, failure: Failure, got_on: bool, began_with: Optional[Checkpoint], attempt: str
+    ) -> bool:
+        """Take the end of an attempt, and return whether `known` has changed.
+
+        Args:
+            decision: what follows its failure.
+            got_on: whether it told a step or left a new checkpoint.
+            began_with: this run's own checkpoint with which it began.
+            attempt: what people call it.
+        """
+        before, last = self.known, self.known[-1] if self.known and self.known[-1].open else None
+        if last is not None and (decision.crash_loop or (got_on and began_with == last.checkpoint)):
+            self.known = before[:-1]
+        elif last is not None and got_on:
+            self.known = (*before[:-1], replace(last, open=False))
+        elif last is None and began_with is not None and not got_on and decision.restart and _is_of_script(failure):
+            why = f"{attempt} began with it and failed before it told a step: {failure.sentence()}"
+            self.known = (*before, Doubt(began_with, why))
+        return self.known != before
+
+
+def _is_of_script(failure: Failure) -> bool:
+    """Return whether a failure may come from what the script has read, and not from its surroundings."""
+    outside = failure.kind == "node_lost" or failure.signal in FROM_OUTSIDE
+    return not outside and not complains_of_peer(failure)
 
 
 class Blame:

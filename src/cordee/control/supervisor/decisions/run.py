@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from cordee.control.supervisor.decisions.attempt import Attempt
 from cordee.control.supervisor.decisions.early_end import EarlyEnd
 from cordee.control.supervisor.decisions.node_choice import ChosenNodes, NodePool
 from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
-from cordee.control.supervisor.decisions.restart import Failure, RestartCounter
-from cordee.control.supervisor.decisions.trial import Trial, earlier
+from cordee.control.supervisor.decisions.restart import CheckpointDoubts, Failure, RestartCounter
+from cordee.control.supervisor.decisions.trial import Trial, TrialResult, earlier
 from cordee.control.supervisor.decisions.vocabulary import (
     AgentLost,
     AskToStop,
@@ -45,6 +45,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     journalled,
 )
 from cordee.core.errors import EXIT_ABORT, EXIT_INTERNAL
+from cordee.runs.checkpoint import Doubt
 from cordee.runs.plan import RunStep, RunTimeouts
 
 _AT_ONCE = 0.0
@@ -83,6 +84,7 @@ class RunLead:
         attempts: how many there were before it.
         chains: whether the run can come back after its allocation.
         logs: where people find what agents said, for what is told when none connects.
+        doubts: checkpoints that attempts before it were not to begin with.
 
     Attributes:
         early: why it ends before its ranks do.
@@ -98,13 +100,14 @@ class RunLead:
         attempts: int,
         chains: bool,
         logs: str,
+        doubts: Sequence[Doubt] = (),
     ) -> None:
         self._step, self._timeouts, self._by_name = step, timeouts, nodes
         self._epoch, self._chains, self._logs = epoch, chains, logs
         self._pool = NodePool(nodes.values(), step.request.nodes, step.request.min_nodes)
         self.early = EarlyEnd(step, chains)
         self.trial: Optional[Trial] = None
-        self._policy = RestartCounter(*step.restart)
+        self._policy, self._doubts = RestartCounter(*step.restart), CheckpointDoubts(doubts)
         self._attempts, self._restarted, self._trials = attempts, attempts > 0, 0
         self._former: Optional[Attempt] = None
         self._over = self._busy = self._waited = self._fate_wanted = self._fate_known = False
@@ -292,7 +295,8 @@ class RunLead:
         self._trials, self._tried = self._trials + 1, now
         self._former = self.attempt
         named = f"ports-{self._trials}"
-        self.trial = Trial(attempt, self._by_name, named, self._timeouts, self.early, self._step.stages)
+        about_start = (self._step.stages, self._doubts.known)
+        self.trial = Trial(attempt, self._by_name, named, self._timeouts, self.early, *about_start)
         self._phase = self._train
         return self.trial.begin(now)
 
@@ -304,7 +308,7 @@ class RunLead:
             over = self.early.over or trial.refused
             if over is not None:
                 return self._finish(over)
-            return [] if trial.lost is None else self._restart_or_end(trial.lost, False, now)
+            return [] if trial.lost is None else self._restart_or_end(trial.lost, None, now)
         self._attempts = trial.attempt.number
         if trial.result is None:
             return []
@@ -337,14 +341,19 @@ class RunLead:
         result = self.trial.result if self.trial is not None else None
         assert result is not None
         assert result.outcome.failure is not None
-        return self._restart_or_end(result.outcome.failure, result.progressed, now)
+        return self._restart_or_end(result.outcome.failure, result, now)
 
-    def _restart_or_end(self, failure: Failure, progressed: bool, now: float) -> list[RunCommand]:
-        decision = self._policy.decide(failure, progressed, now - self._tried)
+    def _restart_or_end(self, failure: Failure, result: Optional[TrialResult], now: float) -> list[RunCommand]:
+        decision = self._policy.decide(failure, result is not None and result.progressed, now - self._tried)
         count = decision.failures_without_progress
         commands: list[RunCommand] = []
         if decision.crash_loop:
             commands.append(journalled("crash_loop", rank=failure.rank, message=failure.message, count=count))
+        if result is not None:
+            got_on, attempt = result.progressed or result.stepped, f"attempt {self._attempts}"
+            if self._doubts.decide(decision, failure, got_on, result.began_with, attempt):
+                doubts = [doubt.document() for doubt in self._doubts.known]
+                commands.append(journalled("checkpoints_doubted", doubts=doubts))
         if not decision.restart:
             return commands + self._finish(Ended("failed", failure.exit_code, decision.reason, decision.text))
         self._deadline, self._phase = now + decision.delay_s, self._pause

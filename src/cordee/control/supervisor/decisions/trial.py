@@ -43,7 +43,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     journalled,
 )
 from cordee.core.errors import EXIT_INTERNAL
-from cordee.runs.checkpoint import Checkpoint
+from cordee.runs.checkpoint import Checkpoint, Doubt
 from cordee.runs.plan import RunTimeouts
 from cordee.wire import messages
 
@@ -61,10 +61,18 @@ def earlier(one: Optional[float], other: Optional[float]) -> Optional[float]:
 
 
 class TrialResult(NamedTuple):
-    """How an attempt ended, and whether it left a new complete checkpoint."""
+    """How an attempt ended.
+
+    Attributes:
+        progressed: whether it left a new complete checkpoint.
+        stepped: whether a rank told a step.
+        began_with: this run's own checkpoint with which it began.
+    """
 
     outcome: AttemptOutcome
     progressed: bool
+    stepped: bool = False
+    began_with: Optional[Checkpoint] = None
 
 
 class Trial:
@@ -77,6 +85,7 @@ class Trial:
         timeouts: of the plan.
         early: says whether the run ends early.
         stages: whether data is brought to the nodes first.
+        doubts: checkpoints with which it is not to begin.
 
     Attributes:
         begun: whether the attempt is in the journal.
@@ -93,6 +102,7 @@ class Trial:
         timeouts: RunTimeouts,
         early: EarlyEnd,
         stages: bool = False,
+        doubts: tuple[Doubt, ...] = (),
     ) -> None:
         self.attempt = attempt
         self.begun = False
@@ -100,7 +110,7 @@ class Trial:
         self.refused: Optional[Ended] = None
         self.lost: Optional[Failure] = None
         self._nodes, self._question, self._timeouts, self._early = nodes, question, timeouts, early
-        self._stages = stages
+        self._stages, self._doubts = stages, doubts
         self._ports: tuple[int, ...] = ()
         self._asked_at: Optional[float] = None
         self._session: object = None
@@ -156,7 +166,7 @@ class Trial:
         self._asked_at = self._due = None
         if told.ports:
             self._ports = told.ports
-            return [FindBeginning()]
+            return [FindBeginning(self._doubts)]
         self.refused = Ended("failed", EXIT_INTERNAL, "no_port", f"no free port on {node.name}: {told.text}")
         return []
 
@@ -250,7 +260,7 @@ class Trial:
         outcome, newest, number = self._outcome, event.newest, self.attempt.number
         assert outcome is not None
         progressed = newest is not None and newest.is_beyond(self._newest)
-        self.result = TrialResult(outcome, progressed)
+        self.result = TrialResult(outcome, progressed, event.stepped, self._newest)
         written = journalled(
             "attempt_ended",
             attempt=number,

@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome, Ended, SegmentOver
 from cordee.control.supervisor.start_checkpoint import Beginning
 from cordee.core.errors import WireError
-from cordee.runs.checkpoint import Checkpoint
+from cordee.runs.checkpoint import Checkpoint, Doubt
 from cordee.wire import messages
 from cordee.wire.messages import FromAgent, FromSupervisor
 
@@ -343,9 +343,10 @@ class TrainingSaid(NamedTuple):
 
 
 class TrainingEnded(NamedTuple):
-    """The same of their end; `newest` is the newest checkpoint that is complete."""
+    """The same of their end; `newest` is the newest checkpoint that is complete, `stepped` whether a rank has told a step."""
 
     newest: Optional[Checkpoint]
+    stepped: bool = False
 
 
 class CancelWanted(NamedTuple):
@@ -492,6 +493,8 @@ class StageData(NamedTuple):
 
 class FindBeginning(NamedTuple):
     """Find out where the next attempt begins; answered by `BeginningFound`."""
+
+    doubts: tuple[Doubt, ...] = ()
 
 
 class SayTraining(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -117,6 +118,7 @@ class RunCheckpoints(CheckpointFinder):
         self._known = KnownCheckpoints()
         self._asked = 0
         self._owners: dict[str, tuple[int, Optional[str]]] = {}
+        self._passed: Sequence[Checkpoint] = ()
         self._training = False
         before = [] if self._own_folder else [_read(self._file), _read(self._spare)]
         self._stretches = [list(stretch) for mine in before if mine is not None for stretch in mine.stretches]
@@ -134,7 +136,9 @@ class RunCheckpoints(CheckpointFinder):
         step = newest.step if newest is not None and newest.step is not None else -1
         came, failures = self._on_nodes.bring(there, step)
         if problems is not None and self._stored and not came:  # nodes are there
-            came, more = self._on_nodes.fetch(self._path, self._run, step)
+            # What is passed over lies in the store, too, and would come back from there as if it were new.
+            beyond = max([step, *(one.step or 0 for one in self._passed)])
+            came, more = self._on_nodes.fetch(self._path, self._run, beyond)
             failures += more
         if problems is not None:
             problems.extend(failures)
@@ -152,7 +156,8 @@ class RunCheckpoints(CheckpointFinder):
         self._asked = 0
 
         def may_be_it(found: Checkpoint) -> bool:
-            return self._is_mine(found) and not (thorough and self._is_fenced(found, problems))
+            fits = found not in self._passed and self._is_mine(found)
+            return fits and not (thorough and self._is_fenced(found, problems))
 
         return newest_complete(self._path, self._pattern, ignore, problems, may_be_it, self._known, thorough=thorough)
 
@@ -177,6 +182,9 @@ class RunCheckpoints(CheckpointFinder):
     def operations(self) -> int:
         """Metadata operations of the last look."""
         return self._known.operations + self._asked
+
+    def pass_over(self, doubted: Sequence[Checkpoint]) -> None:
+        self._passed = () if self.finds_its_own else tuple(doubted)
 
     def forget(self) -> None:
         """Look anew at what was seen before."""

@@ -11,7 +11,7 @@ import socket
 from typing import Any, Mapping, Optional
 
 from cordee.runs.checkpoint import Checkpoint
-from cordee.systems.checkpoints.node.folder import MANIFEST, find_checkpoints, run_of
+from cordee.systems.checkpoints.node.folder import MANIFEST, find_checkpoints, read_manifest, run_of
 
 _OLD, _GONE = ".old", ".gone"
 
@@ -166,9 +166,22 @@ class CheckpointPlace:
             there.sort(key=lambda found: (found.step or 0, "-" not in found.name[len("step-") :]))
             return there[::-1]
         if self._in_own_folder():
-            return there[::-1]
+            return self._not_passed_over(there)[::-1]
         mine = [found for found in there if run_of(found.path)[1] == self._run]
-        return [*mine[::-1], *self._told(mine)]
+        return [*self._not_passed_over(mine)[::-1], *self._told(mine)]
+
+    def _not_passed_over(self, mine: list[Checkpoint]) -> list[Checkpoint]:
+        """Return the one that the supervisor chose and what is before it; of what is behind it only what this attempt saved."""
+        chosen = os.path.abspath(os.environ.get("CORDEE_RESUME_FROM") or "")
+        paths = [found.path for found in mine]
+        at = paths.index(chosen) + 1 if chosen in paths else len(mine)
+        return [*mine[:at], *(found for found in mine[at:] if self._is_of_attempt(found.path))]
+
+    def _is_of_attempt(self, path: str) -> bool:
+        try:
+            return str(read_manifest(path).get("attempt")) == self._attempt
+        except (OSError, ValueError):
+            return False
 
     def _in_own_folder(self) -> bool:
         run_folder = os.environ.get("CORDEE_RUN_DIR")
