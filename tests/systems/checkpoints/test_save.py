@@ -237,6 +237,26 @@ def test_a_run_restores_and_removes_only_what_it_saved_itself(tmp_path, of_run):
     assert (manifest["run"], manifest["epoch"], manifest["attempt"]) == ("b-2", 1, 2)
 
 
+def test_an_attempt_that_was_given_up_neither_saves_nor_removes_once_a_later_one_has_saved(
+    tmp_path, of_run, monkeypatch
+):
+    late = of_run("a-1", tmp_path, keep=2)[2]
+    late.save(10)
+    with monkeypatch.context() as later:
+        later.setenv("CORDEE_ATTEMPT", "3")
+        saver = made(tmp_path, keep=2)[2]
+        saver.save(5)
+        hidden = tmp_path / ".step-000000006.tmp-a-1.3.0123abcd"
+        hidden.mkdir()
+    for step in (11, 12, 13):
+        with pytest.raises(
+            CheckpointError, match="attempt 3 of this run has saved step-000000005: attempt 2 was given up"
+        ):
+            late.save(step)
+    assert hidden.is_dir()
+    assert steps(tmp_path) == ["step-000000005", "step-000000010"]
+
+
 def test_checkpoints_without_a_run_are_nobodys_to_a_run_and_never_removed(tmp_path, of_run):
     made(tmp_path)[2].save(7)
     saver = of_run("b-2", tmp_path, keep=1)[2]

@@ -68,6 +68,15 @@ def test_each_line_is_run_once_and_what_became_of_it_is_known(tmp_path: Path) ->
         assert sorted(run.output(rank=4).splitlines()) == [b"err", b"out-4"]
 
 
+@pytest.mark.gate
+def test_each_task_has_checkpoints_of_its_own(tmp_path: Path) -> None:
+    with farm_of(tmp_path, ["echo $CORDEE_CHECKPOINT_DIR $CORDEE_TASK_ID"] * 3) as run:
+        assert run.wait_end().state == "finished"
+        folders = [run.output(rank=number).decode().split() for number in range(3)]
+        assert [Path(folder).name for folder, _ in folders] == [f"task-{number}" for _, number in folders]
+        assert {Path(folder).parent for folder, _ in folders} == {run.folder.root / "checkpoints"}
+
+
 def test_keys_that_lines_hold_or_tasks_print_are_shown_nowhere(tmp_path: Path) -> None:
     body = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
     wandb, token = "a3f90b1c2d4e5f60718293a4b5c6d7e8f9012345", "correct-horse"

@@ -109,10 +109,10 @@ def rank_environment(
 
 
 def rank_command(step: RunStep, world: AttemptWorld) -> tuple[str, ...]:
-    """Return argv of a rank, with the resume arguments when there is a checkpoint to go on from."""
+    """Return argv of a rank, with the resume arguments when there is a checkpoint to go on from; that of a pool is of no task."""
     argv = list(step.tasks.argv)
     resume = step.checkpoint.resume
-    if resume and resume != "self" and world.resume_from:
+    if resume and resume != "self" and world.resume_from and step.tasks.launch != "tasks":
         argv += [part.replace("{checkpoint}", world.resume_from) for part in resume]
     return tuple(argv)
 

@@ -8,10 +8,11 @@ import os
 import secrets
 import shutil
 import socket
+from pathlib import Path
 from typing import Any, Mapping, Optional
 
 from cordee.runs.checkpoint import Checkpoint
-from cordee.systems.checkpoints.node.folder import MANIFEST, find_checkpoints, read_manifest, run_of
+from cordee.systems.checkpoints.node.folder import MANIFEST, candidates, find_checkpoints, read_manifest, run_of
 
 _OLD, _GONE = ".old", ".gone"
 
@@ -32,6 +33,7 @@ class CheckpointPlace:
         self._attempt = os.environ.get("CORDEE_ATTEMPT") or "0"
         self._epoch = _number("CORDEE_EPOCH")
         self._token = secrets.token_hex(4)
+        self._looked_at: set[Checkpoint] = set()
         self.saved: set[str] = set()
         self.goes_on = False
 
@@ -79,6 +81,7 @@ class CheckpointPlace:
 
     def begin(self, partial: str) -> None:
         os.makedirs(self._folder, exist_ok=True)
+        self._refuse_if_followed()
         self.put_back()
         for name in os.listdir(self._folder):
             hidden, _, who = name.partition(".tmp-")
@@ -88,11 +91,23 @@ class CheckpointPlace:
                 discard(os.path.join(self._folder, name))
         os.mkdir(partial)
 
+    def _refuse_if_followed(self) -> None:
+        """Raise where a later attempt of the run has saved: this one was given up, and would replace and remove what that has."""
+        for found in candidates(Path(self._folder), "step-*") if self._run else []:
+            if found in self._looked_at or run_of(found.path)[1] != self._run:
+                continue
+            later = self._attempt_of(found.path)
+            if later > int(self._attempt):
+                raise OSError(
+                    f"attempt {later} of this run has saved {found.name}: attempt {self._attempt} was given up"
+                )
+            self._looked_at.add(found)
+
     def _is_left_over(self, who: str) -> bool:
         """Return whether a hidden folder is what an earlier attempt of this run, or a process that is gone, left."""
         maker, _, number = who.rpartition(".")[0].rpartition(".")
         if self._run:
-            return maker == self._run and number != self._attempt
+            return maker == self._run and number.isdigit() and int(number) < int(self._attempt)
         return maker == socket.gethostname() and number.isdigit() and not _lives(int(number))
 
     def put_back(self) -> None:
@@ -175,13 +190,15 @@ class CheckpointPlace:
         chosen = os.path.abspath(os.environ.get("CORDEE_RESUME_FROM") or "")
         paths = [found.path for found in mine]
         at = paths.index(chosen) + 1 if chosen in paths else len(mine)
-        return [*mine[:at], *(found for found in mine[at:] if self._is_of_attempt(found.path))]
+        return [*mine[:at], *(found for found in mine[at:] if self._attempt_of(found.path) == int(self._attempt))]
 
-    def _is_of_attempt(self, path: str) -> bool:
+    @staticmethod
+    def _attempt_of(path: str) -> int:
+        """Return the number of the attempt that saved a checkpoint, 0 where that is not known."""
         try:
-            return str(read_manifest(path).get("attempt")) == self._attempt
-        except (OSError, ValueError):
-            return False
+            return int(read_manifest(path)["attempt"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
 
     def _in_own_folder(self) -> bool:
         run_folder = os.environ.get("CORDEE_RUN_DIR")

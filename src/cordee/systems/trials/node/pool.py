@@ -245,6 +245,8 @@ class TaskPool(Launch):
         assert command is not None
         ranks = self._environments(order)
         own = _environment(order, given, self.host.slots.has.gpus != ())
+        # Not the run's: a trial would go on from the weights of another.
+        own["CORDEE_CHECKPOINT_DIR"] = os.path.join(self._plan.step.checkpoint.path, f"task-{task.id}")
         self._running[name] = order
         names = self._ranks[name] = [name] if len(ranks) == 1 else [f"{name}.{rank}" for rank in range(len(ranks))]
         values = {**task.values, "number": str(task.id)}
