@@ -128,6 +128,18 @@ def test_a_step_whose_script_or_a_module_of_it_was_edited_runs_again_though_nobo
     assert begin(job(one)[0], place) == ["a"]
 
 
+def test_what_a_step_names_and_writes_itself_is_no_script_of_it(job, tmp_path):
+    one = '[steps]\na = { run = "python part.py out.txt log.txt", inputs = ["a.py"], outputs = ["out.txt"] }\n'
+    (tmp_path / "job/part.py").write_text("pass\n")
+    folder, ids, place = job(one)
+    begin(folder, place)
+    (tmp_path / "job/out.txt").write_text("1")
+    (tmp_path / "job/log.txt").write_text("1")
+    child_ended(folder, ids["a"], 1, DONE, place)
+    (tmp_path / "job/log.txt").write_text("2")
+    assert begin(job(one)[0], place) == []
+
+
 @pytest.mark.parametrize(
     ("toml", "script", "retries"),
     [

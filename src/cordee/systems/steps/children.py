@@ -6,6 +6,7 @@ import dataclasses
 import glob
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -26,6 +27,7 @@ PART = "cordee.systems.steps.node.part:StepsPart"
 TEST = "test"
 # A test that nobody gave a time is to be had soon.
 TEST_TIME_S = 1800.0
+_SCRIPTS = (".py", ".sh", ".bash", ".R", ".jl", ".pl", ".rb", ".lua", ".m")
 # Of a command that is not the job's own: nobody has said how it continues, and it is short.
 _UNSAID = ("restart-from-zero",)
 
@@ -127,10 +129,17 @@ def _restart(loaded: LoadedJob, run: tuple[str, ...], resumes: bool) -> dict[str
 
 
 def _code_of(run: tuple[str, ...], folder: Path) -> list[str]:
-    """Return the files of the job's folder that a command names, and the modules beside them that Python scripts import."""
-    named = [folder / word for word in run if not word.startswith("-") and (folder / word).is_file()]
+    """Return the scripts of the job's folder that a command names, and the modules beside them that Python scripts import.
+
+    No other files: the command may name what it writes itself, which is there from the second time on.
+    """
+    named = [path for path in (folder / word for word in run if not word.startswith("-")) if _is_script(path)]
     files = {file for one in named for file in (local_files(one, folder) if one.suffix == ".py" else [one])}
     return sorted(str(file.relative_to(folder)) for file in files if file.is_relative_to(folder))
+
+
+def _is_script(path: Path) -> bool:
+    return path.is_file() and (path.suffix in _SCRIPTS or os.access(path, os.X_OK))
 
 
 def _identity(child: LoadedJob, step: StepDocument, steps: Mapping[str, StepDocument]) -> dict[str, Any]:
