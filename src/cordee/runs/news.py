@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cordee.machine.foreign_files import regular_below
+from cordee.machine.foreign_files import parse_json, regular_below
 
 _HEAD = struct.Struct("<III")
 _MAGIC = 0xC0DE4E57
@@ -113,7 +113,7 @@ class NewsReader:
             if end > len(data):
                 data += os.pread(self._descriptor, end - len(data), len(data))
             text = data[_HEAD.size : end]
-            return _parsed(json.loads(text)) if zlib.crc32(text) == crc else None
+            return _parsed(parse_json(text)) if zlib.crc32(text) == crc else None
         except OSError:
             self.close()
             return None

@@ -22,6 +22,7 @@ import threading
 from typing import Any, Callable, Iterator, Optional, Union
 
 from cordee.core.errors import WireError
+from cordee.machine.foreign_files import parse_json
 from cordee.wire.handshake import GREETING_S, is_proof, is_text, prove
 from cordee.wire.ports import bind
 
@@ -231,7 +232,7 @@ def _hear(connection: socket.socket) -> dict[str, Any]:
         if not piece or len(line) > 1000:
             raise WireError("whoever is there does not greet as a peer does")
         line += piece
-    said = json.loads(line)
+    said = parse_json(bytes(line))
     if not isinstance(said, dict):
         raise WireError("whoever is there does not greet as a peer does")
     return said

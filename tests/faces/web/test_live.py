@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cordee.faces.web.live import Hub
+from cordee.faces.web.live import Hub, _cursor
 from cordee.faces.web.runs.library import RunLibrary
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
@@ -130,8 +131,15 @@ def test_a_stream_that_begins_again_is_told_only_what_is_new(written: Written, r
         written.journal.append("finding", finding={"text": "second", "severity": "warn"})
         with following(server.url, written.folder.id, stream.last_id) as again:
             assert again.until("finding")["text"] == "second"
-        with following(server.url, written.folder.id, "no cursor of ours") as anew:
-            assert anew.until("finding")["text"] == "first"
+        deep = base64.urlsafe_b64encode(b"[" * 9_000).decode()
+        for cursor in ("no cursor of ours", deep):
+            with following(server.url, written.folder.id, cursor) as anew:
+                assert anew.until("finding")["text"] == "first"
+
+
+@pytest.mark.parametrize("cursor", [b"[" * 100_000, b'{"seen":' + b"[" * 100_000, b'{"seen":{},"findings":1e999}'])
+def test_a_cursor_that_cannot_be_read_is_none(cursor: bytes) -> None:
+    assert _cursor(base64.urlsafe_b64encode(cursor).decode()) == {}
 
 
 def test_a_stream_goes_on_after_the_server_was_killed_and_started_again(written: Written, runs: Path) -> None:

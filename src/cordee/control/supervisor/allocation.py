@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from cordee.control.identity import alive_here, identity
 from cordee.core.backends import backend_on_node
 from cordee.core.errors import CordeeError
 from cordee.core.parts import load
+from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan
 from cordee.runs.state import RunState
@@ -148,7 +148,7 @@ class Allocation:
             if not name.endswith(".json") or name.startswith("."):
                 continue
             try:
-                request = json.loads(path.read_text())
+                request = read_json(path, self.folder.root)
             except (OSError, ValueError):
                 continue
             if isinstance(request, dict):

@@ -52,7 +52,7 @@ def profile_runs(environ: Mapping[str, str] = os.environ) -> list[Path]:
     for path in (folder / f"{name}.toml" for folder in profile_folders(environ) for name in names):
         try:
             runs = tomllib.loads(text_of(path.read_bytes(), str(path))).get("runs")
-        except (OSError, ValueError, DocumentError):
+        except (OSError, ValueError, RecursionError, DocumentError):
             continue
         if isinstance(runs, str):
             found[path.stem] = runs_path(runs)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -18,6 +17,7 @@ from cordee.core.errors import CordeeError
 from cordee.faces.web.answers.tables import encode_json
 from cordee.faces.web.page_follower import PageFollower, RunLook
 from cordee.faces.web.runs.library import RunLibrary
+from cordee.machine.foreign_files import parse_json
 
 POLL_S = 0.5
 PING_S = 15.0
@@ -183,8 +183,8 @@ def _event(kind: str, content: Any, cursor: str) -> bytes:
 def _cursor(text: str | None) -> dict[str, Any]:
     """Return what a client says that it knows; nothing when it is no cursor of ours."""
     try:
-        found = json.loads(base64.urlsafe_b64decode((text or "").encode()))
+        found = parse_json(base64.urlsafe_b64decode((text or "").encode()))
         seen = {str(kind): str(tag) for kind, tag in found["seen"].items()}
         return {"seen": seen, "findings": max(0, int(found["findings"]))}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return {}

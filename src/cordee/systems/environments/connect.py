@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from cordee.core.errors import UsageError
 from cordee.core.words import did_you_mean
-from cordee.machine.foreign_files import regular_below
+from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import write_atomically
 from cordee.systems.environments.node.ssh_access import CONNECT
 from cordee.systems.environments.node.ssh_server import SCHEMA
@@ -118,8 +117,7 @@ def _told_by_nodes(folder: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:
-            with open(path, encoding="utf-8", opener=regular_below(folder)) as file:
-                told = json.load(file)
+            told = read_json(path, folder)
         except (OSError, ValueError):
             continue
         fits = isinstance(told, dict) and all(isinstance(told.get(key), kind) for key, kind in _KEYS.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import posixpath
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cordee.core.errors import CordeeError
-from cordee.machine.foreign_files import regular
+from cordee.machine.foreign_files import parse_json, regular
 from cordee.machine.squashfs.reader import SquashfsFault, SquashfsNode, SquashfsReader
 
 SCHEMA = "cordee.environment-unused/1"
@@ -124,5 +123,5 @@ def _listed(reader: SquashfsReader, node: SquashfsNode) -> Iterator[tuple[tuple[
         yield ("pypi", wheel[2].replace("_", "-"), wheel[3]), f"/{wheel[1]}", names
     elif prefix := _CONDA.fullmatch(node.path):
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            said = json.loads(reader.read(node, _LIST_BYTES))
+            said = parse_json(reader.read(node, _LIST_BYTES))
             yield ("conda", str(said["name"]), str(said["version"])), f"/{prefix[1]}", list(map(str, said["files"]))

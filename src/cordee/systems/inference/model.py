@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -13,6 +12,7 @@ from cordee.core.documents.faults import document_error
 from cordee.core.errors import CordeeError
 from cordee.core.ports.models import MODEL_SCAN, WEIGHTS, ModelScan, WeightsExport
 from cordee.core.registry import offered
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.inference.weights import TABLE, read_table, rename
 
 SERVING = "serving"
@@ -111,7 +111,7 @@ def _require_no_code(folder: Path) -> None:
         if not (folder / name).is_file():
             continue
         try:
-            document = json.loads((folder / name).read_text())
+            document = parse_json((folder / name).read_text())
         except ValueError as error:
             raise ModelError(f"{name} is no JSON: {error}", given=str(folder / name)) from error
         if not isinstance(document, dict) or document.get("auto_map"):

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from cordee.core.clock import monotonic
 from cordee.core.stats import quantile
+from cordee.machine.foreign_files import parse_json
 
 _PERCENTILES = (50, 90, 99)
 _TIMEOUT_S = 600.0
@@ -126,7 +127,7 @@ def _stream(question: LoadQuestion, prompt: str) -> StreamTimes:
             if data == b"[DONE]":
                 ended = True
             elif data and line.startswith(b"data:"):
-                choice = (json.loads(data).get("choices") or [{}])[0]
+                choice = (parse_json(data).get("choices") or [{}])[0]
                 ended = ended or bool(choice.get("finish_reason"))
                 if choice.get("text"):
                     pieces.append(monotonic() - began)

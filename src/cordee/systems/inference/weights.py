@@ -28,6 +28,7 @@ from cordee.core.documents.files import read_text, toml_values
 from cordee.core.documents.toml_lines import Keys, find_line
 from cordee.core.errors import CordeeError, UsageError
 from cordee.core.words import did_you_mean
+from cordee.machine.foreign_files import parse_json
 
 TABLE = "weights.toml"
 _LARGEST_HEADER_BYTES = 100 << 20
@@ -141,7 +142,7 @@ def read_header(file: Path) -> tuple[dict[str, Any], int]:
             (length,) = struct.unpack("<Q", opened.read(8))
             if length > _LARGEST_HEADER_BYTES:
                 raise ValueError("its header is too long")
-            header = json.loads(opened.read(length))
+            header = parse_json(opened.read(length))
         return {name: about for name, about in header.items() if name != "__metadata__"}, 8 + length
     except (OSError, ValueError, struct.error, AttributeError) as error:
         raise CordeeError(f"it is no safetensors file: {error}", given=str(file)) from error

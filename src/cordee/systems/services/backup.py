@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from cordee.core.clock import unix_s
 from cordee.core.errors import CordeeError, UsageError
 from cordee.core.units import format_size
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.services.accounts import keep_use
 from cordee.systems.services.answers import ServiceReply, differences, replies
 from cordee.systems.services.blueprint import Blueprint, LoadedBlueprint, Target, read_blueprint
@@ -282,8 +283,8 @@ def _from_file(path: Path, made: ServiceFolder) -> tuple[dict[str, Any], LoadedB
                 if member.name not in (_ABOUT, _BLUEPRINT, _DIGESTS) and top not in _TREES:
                     raise ServiceError("the file is no backup of a service", given=f"{path}: {member.name}")
                 archive.extract(member, made.root, filter="data")
-        about = json.loads((made.root / _ABOUT).read_text())
-        digests = json.loads((made.root / _DIGESTS).read_text())
+        about = parse_json((made.root / _ABOUT).read_text())
+        digests = parse_json((made.root / _DIGESTS).read_text())
         text = (made.root / _BLUEPRINT).read_text()
         if about.get("schema") != SCHEMA:
             raise ServiceError(

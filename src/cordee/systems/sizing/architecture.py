@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from cordee.core.documents.files import read_text, read_toml
 from cordee.core.documents.toml_lines import find_line
 from cordee.core.errors import DocumentError
 from cordee.core.words import did_you_mean
+from cordee.machine.foreign_files import parse_json
 
 TABLE_KEYS = (
     "layers", "width", "heads", "kv_heads", "head_width", "ffn", "vocabulary", "gated", "tied", "positions", "experts",
@@ -223,7 +223,7 @@ def read_architecture(path: Path) -> Architecture:
 
 def _of_config(path: Path) -> Architecture:
     try:
-        config = json.loads(read_text(path, "a config.json"))
+        config = parse_json(read_text(path, "a config.json"))
     except ValueError as error:
         raise DocumentError(f"cannot be read as JSON: {error}", file=str(path)) from None
     return architecture_of(config, str(path), path.stem)

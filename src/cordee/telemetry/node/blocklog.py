@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Deque, Iterable, Iterator, Optional, Sequence, Union
 
 from cordee.core.clock import monotonic
-from cordee.machine.foreign_files import regular_below
+from cordee.machine.foreign_files import parse_json, regular_below
 from cordee.runs.disk import DISK, Disk
 
 SCHEMA, GRID64, EVENTS, FACTS, GRID, HEALTH = 1, 2, 3, 4, 5, 6
@@ -185,7 +185,7 @@ def iter_records(payload: Union[bytes, memoryview]) -> Iterator[tuple[int, memor
 
 def decode_json(body: Union[bytes, memoryview]) -> dict[str, Any]:
     """Return the document of a SCHEMA or EVENTS body."""
-    document: dict[str, Any] = json.loads(bytes(body))
+    document: dict[str, Any] = parse_json(bytes(body))
     return document
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from cordee.core.documents.texts import lines_of
 from cordee.core.errors import UsageError
+from cordee.machine.foreign_files import parse_json
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "url": ("url", "URL", "image_url", "link"),
@@ -54,7 +54,7 @@ def read_list(path: Path) -> list[WantedFile]:
                 raise UsageError(f"the list has more than {_MOST:,} URLs", given=str(path), next="split it")
     except OSError as error:
         raise UsageError(f"the list cannot be read: {error.strerror}", given=str(path), allowed=FORMS) from None
-    except (csv.Error, json.JSONDecodeError) as error:
+    except (csv.Error, ValueError) as error:
         raise UsageError(f"the list cannot be read: {error}", given=str(path), allowed=FORMS) from None
     if not found:
         raise UsageError("the list has no URLs", given=str(path), allowed=FORMS)
@@ -76,7 +76,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         if not text or text.startswith("#"):
             continue
         if suffix in (".jsonl", ".ndjson"):
-            row = json.loads(text)
+            row = parse_json(text)
             if not isinstance(row, dict):
                 raise UsageError("a line of the list is no JSON object", given=f"{path}:{number}", allowed=FORMS)
             yield number, row

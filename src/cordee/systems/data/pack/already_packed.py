@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import UsageError
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.data.node.shards.index import INDEX_NAME
 from cordee.systems.data.pack._base import PackResult, PackTarget
 from cordee.systems.data.pack.shards.indexes import open_index_at, read_beside
@@ -86,7 +87,7 @@ def written_record(about: dict[str, Any]) -> str:
 def known_record(text: bytes | None) -> dict[str, Any]:
     """Return what a record says; empty where there is none, or another one."""
     try:
-        known = json.loads(text or b"{}")
+        known = parse_json(text or b"{}")
     except ValueError:
         return {}
     return known if isinstance(known, dict) and known.get("schema") == _SCHEMA else {}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cordee.core.units import format_size
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.data.survey.magic import open_quietly
 from cordee.systems.data.survey.model import Chunks
 
@@ -132,7 +132,7 @@ def _item_bytes(kind: Any) -> int:
 def _metadata(path: str) -> dict[str, Any] | None:
     try:
         with open(open_quietly(path), "rb") as file:
-            found = json.loads(file.read(_MOST_METADATA_BYTES))
+            found = parse_json(file.read(_MOST_METADATA_BYTES))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any, Collection, NamedTuple, Optional
 
 from cordee.core.clock import unix_s
 from cordee.machine.cgroups import groups_of, job_group
+from cordee.machine.foreign_files import parse_json
 from cordee.machine.processes.tree import all_processes, descendants, tree_of, with_marker
 from cordee.machine.tcp_sockets import TcpConnection, TcpConnections
 
@@ -198,7 +198,7 @@ class FileCounts:
             ValueError: it holds no counts.
         """
         with open(self._path, "rb") as file:
-            told = json.loads(file.read(_MOST_COUNTERS_BYTES))
+            told = parse_json(file.read(_MOST_COUNTERS_BYTES))
         if not isinstance(told, dict) or not isinstance(told.get("destinations"), dict):
             raise ValueError(f"{self._path} holds no counts")
         age_s = unix_s() - float(told["at"])

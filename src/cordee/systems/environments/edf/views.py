@@ -6,13 +6,13 @@ lists of changes to variables. Any other file is a prefix, such as a packed virt
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cordee.core.words import did_you_mean
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.environments.edf.stack import StackView
 from cordee.systems.environments.images.enroot import reader_of
 from cordee.systems.environments.node.document import SQUASHFS_FLAG, ContainerMount, ContainerRoot
@@ -59,7 +59,7 @@ def lay(asked: StackView) -> LaidView:
     if text is None:
         return _prefix(asked, label, {name: read(name) is not None for name in (_VENV, _CONDA)})
     try:
-        meta = json.loads(text)
+        meta = parse_json(text)
         own, known = str(meta.get("mount") or DEFAULT_TARGET), dict(meta.get("views") or {})
         found = [patch for name in asked.views if name in known for patch in _patches(known[name])]
     except (ValueError, AttributeError, TypeError, KeyError) as error:

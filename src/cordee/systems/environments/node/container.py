@@ -7,7 +7,6 @@ child that holds the container ends with its standard input, so that nothing out
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 from dataclasses import replace
@@ -18,6 +17,7 @@ from cordee.control.agent.output import LastOutput
 from cordee.core.backends import backend_on_node
 from cordee.core.clock import monotonic
 from cordee.core.errors import CordeeError
+from cordee.machine.foreign_files import parse_json
 from cordee.machine.processes import tree as processes
 from cordee.machine.processes.module_command import module_argv
 from cordee.machine.tasks.task import STDERR, STDOUT, Task, TaskExit
@@ -288,7 +288,7 @@ def _prepared(engine: Engine, environment: Environment) -> list[str]:
 
 def _answer_in(line: bytes) -> Optional[dict[str, Any]]:
     try:
-        found = json.loads(line)
+        found = parse_json(line)
     except ValueError:
         return None
     return found if isinstance(found, dict) and found.get("schema") == CONTAINER_SCHEMA else None

@@ -62,7 +62,7 @@ def _installed_in_place(folder: Path, interpreter: Interpreter) -> Iterator[Outs
 def _paths_in(literal: str) -> list[str]:
     try:
         values = ast.literal_eval(literal).values()
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return []
     return [path for value in values for path in ([value] if isinstance(value, str) else value)]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from cordee.core.findings import Finding
 from cordee.core.units import utc_text
+from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import NodeState, RunState
 from cordee.systems.explain.node.slow.watch import STANDING
@@ -129,7 +129,7 @@ class StragglerView:
 def straggler_view(folder: RunFolder, state: RunState) -> StragglerView:
     """Return what a run's folder says; what cannot be read counts as not there."""
     try:
-        standing = json.loads((folder.control / STANDING).read_text())
+        standing = read_json(folder.control / STANDING, folder.root)
     except (OSError, ValueError):
         standing = {}
     if not isinstance(standing, dict) or standing.get("schema") != SCHEMA:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from cordee.core.documents.texts import text_of
 from cordee.core.errors import CordeeError, UsageError
-from cordee.machine.foreign_files import regular
+from cordee.machine.foreign_files import parse_json, regular
 from cordee.runs.folder import write_atomically
 
 SPEC, TASKS, OUTPUT = "batch.json", "tasks.txt", "output.jsonl"
@@ -132,7 +132,7 @@ def read_part(spec: BatchRequest, part: BatchPart) -> Iterator[tuple[int, str, s
             text, fault = text_of(line, spec.input).rstrip("\r\n"), ""
             if jsonl:
                 try:
-                    text = json.loads(text)["prompt"]
+                    text = parse_json(text)["prompt"]
                     if not isinstance(text, str):
                         raise TypeError
                 except (ValueError, TypeError, KeyError):

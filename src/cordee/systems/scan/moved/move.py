@@ -97,7 +97,10 @@ def _rewritten(
             about = at + len(changed) - len(text)
             found = (one.start() for one in re.finditer(re.escape(value), changed))
             at = min(found, key=lambda begin: abs(begin - about))
-        again = rewrite(changed, key._replace(begin=at, end=at + len(value)), place)
+        try:
+            again = rewrite(changed, key._replace(begin=at, end=at + len(value)), place)
+        except (RecursionError, MemoryError):
+            again = None
         if again is None:
             line = text.count("\n", 0, key.begin) + 1
             left.append(f"line {line}: the {key.kind} key {_STAYS[downwards]}: take it out by hand")

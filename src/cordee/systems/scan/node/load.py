@@ -14,7 +14,7 @@ from typing import Any, Iterator, Union
 from cordee.client import rank as _rank
 from cordee.core.errors import CordeeError
 from cordee.core.units import format_size
-from cordee.machine.foreign_files import regular
+from cordee.machine.foreign_files import parse_json, regular
 from cordee.machine.memory import MemorySource
 from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
 from cordee.systems.scan.node.scanner import Scanner
@@ -194,7 +194,7 @@ def _safetensors(descriptor: int, map_location: Any) -> dict[str, Any]:
     import torch
 
     size = struct.unpack("<Q", os.pread(descriptor, 8, 0))[0]
-    header = json.loads(os.pread(descriptor, size, 8))
+    header = parse_json(os.pread(descriptor, size, 8))
     mapped = mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     tensors = {}
     for name, about in header.items():

@@ -11,7 +11,7 @@ import subprocess
 import time
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 
-from cordee.machine.foreign_files import regular
+from cordee.machine.foreign_files import parse_json, regular
 from cordee.machine.processes.module_command import module_argv
 from cordee.systems.scan.node.source import patience_s
 from cordee.systems.scan.node.verdict import FileVerdict, Sight
@@ -158,7 +158,7 @@ class _Worker:
         """Return what it says; None: it is no longer there."""
         try:
             data = self.socket.recv(2 * MESSAGE_BYTES)
-            answer = json.loads(data) if data else None
+            answer = parse_json(data) if data else None
         except (OSError, ValueError):
             return None
         return answer if isinstance(answer, dict) else None

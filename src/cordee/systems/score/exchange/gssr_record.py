@@ -7,7 +7,6 @@ as 0, and the `avg` of the energy counter is its increase in mJ.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import DocumentError
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.score.exchange.dcgm_fields import ENERGY_MJ, standardise
 from cordee.systems.score.exchange.files import number, read_table, read_text
 from cordee.systems.score.exchange.imported import ImportedSamples
@@ -92,7 +92,7 @@ def _began(found: ImportedSamples, path: Path) -> tuple[float, dict[str, Any]]:
             allowed="2026-02-11T10:00:00+0100",
         ) from None
     try:
-        return began, json.loads(text)
+        return began, parse_json(text)
     except ValueError:  # it quotes no quotation marks of the command
         found.remark(
             f"{metas[0].name} is not whole JSON: job and command were taken from the folder's name or left out"

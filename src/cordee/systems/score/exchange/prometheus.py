@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from cordee.core.errors import DocumentError
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.score.exchange.dcgm_fields import standardise
 from cordee.systems.score.exchange.files import read_json, read_text
 from cordee.systems.score.exchange.imported import ImportedSamples
@@ -59,7 +59,7 @@ def _answers(path: Path) -> list[tuple[int, Any]]:
         for at, line in enumerate(lines, 1):
             if line.strip():
                 try:
-                    answers.append((at, json.loads(line)))
+                    answers.append((at, parse_json(line)))
                 except ValueError as error:
                     raise DocumentError("this line is no JSON", file=str(path), line=at, given=str(error)) from error
         return answers

@@ -22,8 +22,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from cordee.core.documents.yaml_lines import read_yaml
 from cordee.core.errors import UsageError
 from cordee.job.profile import TeamSpace
 from cordee.runs.folder import write_atomically
@@ -60,6 +59,7 @@ def write_service(
 
     Raises:
         UsageError: nobody says where the repository is, or another service has its namespace or its objects.
+        DocumentError: what another service has there cannot be read.
         RunFolderError, OSError: it cannot be written.
     """
     name = loaded.blueprint.name
@@ -68,7 +68,7 @@ def write_service(
     ours = {(one["kind"], one["metadata"]["name"]) for one in documents}
     for path in sorted(folder.glob(f"services/{namespace}/*/*.yaml")):
         other = path.parent.name
-        one = yaml.safe_load(path.read_text()) if other != name else {}
+        one = read_yaml(path).values if other != name else {}
         if other != name and (not place.team or (one["kind"], one["metadata"]["name"]) in ours):
             raise UsageError(
                 f"{one['kind']} {one['metadata']['name']} of the namespace {namespace} is that of {other}",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Sequence
 
-from cordee.machine.foreign_files import read_regular
+from cordee.machine.foreign_files import read_json
 from cordee.systems.trials.node.rungs import Rungs
 from cordee.wire.channel import ChannelReader, create_channel
 
@@ -84,7 +83,7 @@ class ResultFile(NamedTuple):
         if _stamp(self.path) in (None, self.before):
             return None
         try:
-            found: Any = json.loads(read_regular(self.path, self.path.parent, _MOST_BYTES))
+            found: Any = read_json(self.path, self.path.parent, _MOST_BYTES)
         except (OSError, ValueError):
             return None
         if not isinstance(found, dict):

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional
 
 from cordee.core.errors import RunFolderError
 from cordee.core.secrets import secret_values
-from cordee.machine.foreign_files import read_regular
+from cordee.machine.foreign_files import parse_json, read_regular
 from cordee.machine.slots import SlotRequest
 
 SCHEMA = "cordee.tasks/1"
@@ -93,9 +93,9 @@ def read_tasks(root: Path, names: Optional[Iterable[str]] = None) -> list[FarmTa
     for name in sorted(path.name for path in folder.glob("tasks-*.jsonl")) if names is None else names:
         try:
             lines = read_regular(folder / name, root, MOST_BYTES).splitlines()
-            if not lines or json.loads(lines[0]).get("schema") != SCHEMA:
+            if not lines or parse_json(lines[0]).get("schema") != SCHEMA:
                 raise ValueError(f"is no list of tasks of the kind {SCHEMA}")
-            found += [task_of(json.loads(line)) for line in lines[1:]]
+            found += [task_of(parse_json(line)) for line in lines[1:]]
         except (OSError, ValueError, AttributeError) as error:
             raise RunFolderError(f"the tasks of this run cannot be read: {error}", given=str(folder / name)) from error
     return sorted(found, key=lambda task: task.id)

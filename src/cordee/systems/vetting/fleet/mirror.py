@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import urllib.parse
@@ -11,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 from cordee.core.errors import CordeeError
+from cordee.machine.foreign_files import parse_json
 from cordee.machine.tasks.actions import call, read_token
 from cordee.runs.folder import write_atomically
 from cordee.systems.vetting.fleet.history import LARGEST_BYTES, parse_vetting
@@ -43,12 +43,15 @@ def fetch(url: str, token_file: str | None) -> Path:
     days = sorted(path.name for path in folder.glob("????-??-??"))
     after, more = (days[-_AGAIN_DAYS] if len(days) >= _AGAIN_DAYS else ""), True
     while more:
-        listing = json.loads(_get(f"{base}?after={urllib.parse.quote(after)}", token, _LIST_BYTES))
-        names = [name for name in listing["files"] if _NAME.match(name)]
+        try:
+            listing = parse_json(_get(f"{base}?after={urllib.parse.quote(after)}", token, _LIST_BYTES))
+            names, goes_on = [name for name in listing["files"] if _NAME.match(name)], bool(listing["more"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CordeeError(f"the collector's answer is no list of vettings: {error!r}", given=base) from None
         for name in names:
             if not (folder / name).exists():
                 _store(folder / name, _get(f"{base}/{name}", token, LARGEST_BYTES))
-        more, after = bool(listing["more"] and names), names[-1] if names else after
+        more, after = bool(goes_on and names), names[-1] if names else after
     return folder
 
 

@@ -6,7 +6,6 @@ entry point of the group `cordee.checks`. What it declares is asked in a process
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.vetting.node.checks import Parameter
 from cordee.systems.vetting.protocol.values import FORMS
 
@@ -85,7 +85,7 @@ def declared(name: str, base: Path, allowed: tuple[Path, ...]) -> Declared:
     """
     place = _entry_points().get(name) or _file(name, base, allowed)
     try:
-        told = json.loads(_ask(place))
+        told = parse_json(_ask(place))
         parameters = tuple(Parameter(**{**one, "choices": tuple(one["choices"])}) for one in told["parameters"])
     except (ValueError, TypeError, KeyError) as error:
         raise NoClass(f"{name} does not declare what it takes: {error}", "a cordee.checks.Check", "correct the class")

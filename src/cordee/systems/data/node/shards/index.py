@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Protocol, Sequence, Union
 
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.machine.foreign_files import regular
+from cordee.machine.foreign_files import parse_json, regular
 
 if TYPE_CHECKING:
     import numpy
@@ -269,7 +269,10 @@ def _read_header(file: Readable, path: str, size: int) -> tuple[dict[str, Any], 
     text = file.read(length) if length <= _MOST_HEADER_BYTES else b""
     if len(text) != length or zlib.crc32(text) != crc32:
         raise _corrupt("its header is cut off or damaged", path)
-    header: dict[str, Any] = json.loads(text)
+    try:
+        header: dict[str, Any] = parse_json(text)
+    except ValueError as error:
+        raise _corrupt(f"its header is no JSON: {error}", path) from None
     if header["schema"] != SCHEMA:
         raise CorruptDataError(
             "the index has another schema than this Cordée reads",

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cordee.core.errors import CorruptDataError
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.data.node.shards.index import ShardIndex
 from cordee.systems.data.node.shards.members import TarMember
 from cordee.systems.data.pack.shards.indexes import read_beside
@@ -30,8 +32,15 @@ def names_of(plan: PackPlan) -> bytes | None:
 
 
 def members_of(index: ShardIndex, shard: int, samples: Sequence[int]) -> Iterator[TarMember]:
-    """Yield what a shard holds as if it were a tar file: the files that its samples were, and first the empty folders."""
-    kept: dict[str, Any] = json.loads(read_beside(index, NAMES) or b"{}")
+    """Yield what a shard holds as if it were a tar file: the files that its samples were, and first the empty folders.
+
+    Raises:
+        CorruptDataError: what says their names is no JSON.
+    """
+    try:
+        kept: dict[str, Any] = parse_json(read_beside(index, NAMES) or b"{}")
+    except ValueError as error:
+        raise CorruptDataError(f"{NAMES} is no JSON: {error}", given=index.root) from None
     names: dict[str, str] = kept.get("names", {})
     for folder in kept.get("folders", []) if shard == 0 else []:
         yield TarMember(os.fsencode(folder), None, 0, 0, 0, "folder")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cordee.core.errors import DataError, UsageError
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.data.pack.origins.rows import fields_of
 
 _LABELS = ("label", "labels", "class", "fine_label", "category", "target", "cls")
@@ -249,7 +250,7 @@ def _holds_bytes(kind: Any) -> bool:
 def _names_of_classes(schema: Any, label: str | None) -> list[str]:
     """Return the names of the classes, where Hugging Face's own description has them."""
     try:
-        about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        about = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
         names: list[str] = about["info"]["features"][label]["names"]
     except (KeyError, TypeError, ValueError):
         return []

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cordee.machine.foreign_files import regular
+from cordee.machine.foreign_files import parse_json, regular
 from cordee.systems.data.node.shards.entries import PackedEntry, Sample
 from cordee.systems.data.pack._base import CHUNK_BYTES, Unreadable
 
@@ -53,7 +52,7 @@ def _of_lines(plan: PackPlan, entry: PackedEntry, key: str) -> Iterator[bytes]:
         if not line.strip():
             continue
         try:
-            text = json.loads(line)[key]
+            text = parse_json(line)[key]
             yield text.encode()
         except (ValueError, KeyError, TypeError, AttributeError):
             raise Unreadable(

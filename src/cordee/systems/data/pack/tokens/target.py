@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from cordee.core.errors import DataError, UsageError
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.data.node.read.tokens.index import read_token_index, write_token_index
 from cordee.systems.data.node.read.tokens.store import open_token_index
 from cordee.systems.data.pack._base import CHUNK_BYTES, PackOptions, PackResult, Target, Tell, Unreadable
@@ -105,7 +106,7 @@ def read_about(path: str) -> dict[str, Any]:
 def known_about(text: bytes) -> dict[str, Any]:
     """Return what the text of such a file says; empty: it is another's."""
     try:
-        about = json.loads(text)
+        about = parse_json(text)
     except ValueError:
         return {}
     return about if isinstance(about, dict) and about.get("schema") == SCHEMA else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 from cordee.core.errors import CordeeError
 from cordee.core.secrets import masked_text
 from cordee.core.units import format_size
+from cordee.machine.foreign_files import parse_json
 from cordee.machine.images.errors import ImageError
 from cordee.machine.images.oci import INDEX_TYPES, OciImage, open_download, open_image, this_architecture
 from cordee.machine.processes.parent import die_with_parent
@@ -200,7 +200,7 @@ class Skopeo(RegistryQuery):
         """Return the digest of the manifest for this machine's architecture."""
         raw = self._run([*self._command(), "inspect", *self._flags(), "--raw", self._name()], announce=False)
         try:
-            document = json.loads(raw)
+            document = parse_json(raw)
         except ValueError:
             raise ImageError("the registry's answer is no manifest", given=self._reference.name) from None
         if document.get("mediaType") in INDEX_TYPES or "manifests" in document:

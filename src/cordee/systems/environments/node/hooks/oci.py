@@ -6,11 +6,11 @@ All conditions that it gives have to hold.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from typing import Any, Iterator, Mapping
 
+from cordee.machine.foreign_files import read_json
 from cordee.systems.environments.node.document import Environment
 from cordee.systems.environments.node.engines._base import EngineError
 
@@ -46,8 +46,7 @@ def oci_hooks(environment: Environment, host: Mapping[str, str]) -> list[dict[st
     found = []
     for path in hook_files(host).values():
         try:
-            with open(path, encoding="utf-8") as file:
-                said = json.load(file)
+            said = read_json(path)
             hook, when, stages = hook_of(said["hook"]), said.get("when") or {}, said["stages"]
             if not _holds(when, environment):
                 continue
@@ -80,8 +79,7 @@ def asked_annotations(host: Mapping[str, str]) -> Iterator[str]:
     """Yield the patterns of annotations for which the machine has hooks of its own."""
     for path in hook_files(host).values():
         try:
-            with open(path, encoding="utf-8") as file:
-                yield from (json.load(file).get("when") or {}).get("annotations") or {}
+            yield from (read_json(path).get("when") or {}).get("annotations") or {}
         except (OSError, ValueError, AttributeError):
             continue  # who runs hooks says so
 

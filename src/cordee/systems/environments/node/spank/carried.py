@@ -6,6 +6,7 @@ import base64
 import json
 import zlib
 
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.environments.node.document import Environment, environment_of
 
 # Variables of a job are limited to 2 MB together by the kernel's usual settings, and this is copied with every step.
@@ -35,4 +36,4 @@ def carried(word: str) -> Environment:
         text = zlib.decompress(base64.b64decode(word, validate=True)).decode("utf-8", "surrogateescape")
     except zlib.error as error:
         raise ValueError(str(error)) from None
-    return environment_of(json.loads(text))
+    return environment_of(parse_json(text))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
 from dataclasses import asdict, replace
 from typing import Any, Optional
 
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.vetting.node.checks._base import (
     CAUSES,
     STATUSES,
@@ -176,7 +176,7 @@ def _run(
 def _said(output: bytes) -> Optional[dict[str, Any]]:
     lines = output.strip().splitlines()
     try:
-        said = json.loads(lines[-1]) if lines else None
+        said = parse_json(lines[-1]) if lines else None
     except ValueError:
         return None
     return said if isinstance(said, dict) and "status" in said else None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
 
 from cordee.core.errors import UsageError
+from cordee.machine.foreign_files import parse_json
 
 if TYPE_CHECKING:
     import numpy
@@ -59,7 +59,7 @@ def number(data: bytes) -> int:
 
 def lines_of_json(data: bytes) -> list[Any]:
     """Return one value for each line that is not empty."""
-    return [json.loads(line) for line in data.splitlines() if line.strip()]
+    return [parse_json(line) for line in data.splitlines() if line.strip()]
 
 
 def array(data: bytes) -> "Array":
@@ -99,7 +99,7 @@ DECODERS: "dict[str, Decoder]" = {
     **dict.fromkeys(_PICTURES, picture),
     **dict.fromkeys(("cls", "index", "id", "count"), number),
     **dict.fromkeys(("txt", "text", "caption", "transcript"), text),
-    "json": json.loads,
+    "json": parse_json,
     "jsonl": lines_of_json,
     "npy": array,
     "npz": arrays,

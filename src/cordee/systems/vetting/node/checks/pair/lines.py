@@ -8,6 +8,7 @@ import socket
 import time
 from typing import Any, Optional
 
+from cordee.machine.foreign_files import parse_json
 from cordee.systems.vetting.node.checks._base import CannotTest
 from cordee.wire.handshake import is_proof, is_text, prove
 
@@ -98,7 +99,7 @@ def _try_send(connection: socket.socket, document: dict[str, Any]) -> None:
 
 def _parse(line: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(line)
+        document = parse_json(line)
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}

@@ -136,9 +136,9 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _json(content: str) -> Any:
-    import json
+    from cordee.machine.foreign_files import parse_json
 
-    return json.loads(content)
+    return parse_json(content)
 
 
 def _yaml(content: str, path: str) -> Any:
@@ -158,5 +158,5 @@ def _yaml(content: str, path: str) -> Any:
         ) from None
     try:
         return yaml.safe_load(content)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(str(error)) from None
