@@ -17,6 +17,7 @@ from cordee.backends.slurm.node.commands import SlurmError
 from cordee.backends.slurm.node.job import JobStart
 from cordee.backends.slurm.node.rescue import SlurmRescue, claim_node
 from cordee.control.identity import agent_file, identity, read_record
+from cordee.control.supervisor.ownership import Ownership
 from cordee.machine.processes import tree as processes
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter
@@ -91,7 +92,7 @@ class Fated(JobStart):
     def fate(self) -> str:
         return self.word
 
-    def look(self) -> tuple[str, bool]:
+    def look(self, script_node: str = "") -> tuple[str, bool]:
         return self.fate(), True
 
     def go_on(self, folder, how, fate="unknown"):
@@ -330,6 +331,15 @@ def test_a_batch_host_that_is_or_was_lost_is_seen(scontrol, job, node, lost):
     assert JobStart("7", 0, "n1", BEGAN).look() == ("running", lost)
 
 
+@pytest.mark.parametrize(("requeues", "lost"), [(0, True), (1, False)], ids=["of this start", "of the start before it"])
+def test_the_node_that_the_supervisor_was_on_is_asked_for_though_slurm_names_another(scontrol, folder, requeues, lost):
+    """A controller that comes back takes the lowest node that is left for the batch script's."""
+    scontrol("BatchHost=n1 NodeList=n[1-2]", "State=ALLOCATED BootTime=2026-11-20T10:00:00")
+    Ownership(folder.control / "epochs", who=lambda: {"node": "n0", "job": "7", "requeues": 0}).claim()
+    here = JobStart("7", requeues, "n1", BEGAN)
+    assert SlurmRescue(folder, PLAN, here)._look() == ("running", lost)
+
+
 def test_one_of_many_agents_brings_the_run_back_and_the_others_leave_it_to_it(folder, monkeypatch):
     monkeypatch.setattr(rescue, "_EACH_LATER_S", 1.0)
     monkeypatch.setattr(rescue, "_NOTICE_S", 0.3)
@@ -337,7 +347,7 @@ def test_one_of_many_agents_brings_the_run_back_and_the_others_leave_it_to_it(fo
     brought: list[str] = []
 
     class Slow(JobStart):
-        def look(self) -> tuple[str, bool]:
+        def look(self, script_node: str = "") -> tuple[str, bool]:
             return "running", False
 
         def go_on(self, folder, how, fate="unknown"):

@@ -59,7 +59,7 @@ class _Counted(JobStart):
         self.controller.asked.append((self.controller.loop.time(), self.node))
         return self.controller.word
 
-    def look(self) -> tuple[str, bool]:
+    def look(self, script_node: str = "") -> tuple[str, bool]:
         return self.fate(), False
 
     def go_on(self, folder: Any, how: str, fate: str = "unknown") -> dict[str, Any]:

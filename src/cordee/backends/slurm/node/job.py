@@ -96,26 +96,29 @@ class JobStart:
     def _fate_now(self) -> str:
         return fate_of(job_record(self.job, timeout_s=_ASK_S), self.requeues)
 
-    def look(self) -> tuple[str, bool]:
+    def look(self, script_node: str = "") -> tuple[str, bool]:
         """Ask the controller what is to become of this allocation, in the words of `fate`, and whether it has noticed that
         the node of the batch script is lost; not noticed where nobody answers.
+
+        Args:
+            script_node: the node; empty: where the controller says that the script is, which after a restart is another node
+                than the one that the job has lost.
         """
         try:
             record = job_record(self.job, timeout_s=_ASK_S)
             fate = fate_of(record, self.requeues)
             if record is None or fate not in ("running", "preempted"):
                 return fate, False
-            return fate, self._batch_host_lost(record)
+            return fate, self._node_lost(script_node or record.get("BatchHost", ""), record.get("NodeList", ""))
         except SlurmError as error:
             say(f"cordee: cannot ask about job {self.job}: {error}")
             return "unknown", False
 
-    def _batch_host_lost(self, job: Mapping[str, str]) -> bool:
-        """Return whether the batch script's node is down, or was since the script began: Slurm then took it from the job."""
-        host, nodes = job.get("BatchHost", ""), job.get("NodeList", "")
-        if not host or (nodes and host not in expand_nodes(nodes)):
+    def _node_lost(self, name: str, nodes: str) -> bool:
+        """Return whether a node of the job is down, or was since the script began: Slurm then took it from the job's `nodes`."""
+        if not name or (nodes and name not in expand_nodes(nodes)):
             return True
-        shown = parse_records(run_command(["scontrol", "show", "node", "--oneliner", host], timeout_s=_ASK_S))
+        shown = parse_records(run_command(["scontrol", "show", "node", "--oneliner", name], timeout_s=_ASK_S))
         return any("DOWN" in node.get("State", "") or self._booted_since(node.get("BootTime", "")) for node in shown)
 
     def _booted_since(self, time: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Callable, NamedTuple, Optional
 from cordee.backends.slurm.node.job import JobStart
 from cordee.control.agent.rescue import RescueClaim
 from cordee.control.identity import agent_file, alive_here, identity, read_record
+from cordee.control.supervisor.ownership import Ownership
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import expand_nodes
 from cordee.machine.processes import tree as processes
@@ -170,9 +171,20 @@ class SlurmRescue:
         if told is not None and told.host_lost is not None:
             return told.fate, told.host_lost
         now = time.time()
-        fate, host_lost = self._here.look()
+        fate, host_lost = self._here.look(self._script_node())
         self._tell(fate, host_lost, now)
         return fate, host_lost
+
+    def _script_node(self) -> str:
+        """Return the node of the newest supervisor of this allocation, which its batch script has started; empty: there was none."""
+        claims = Ownership(self._folder.control / "epochs")
+        newest = claims.newest()
+        try:
+            owner = (claims.owner(newest) if newest else None) or {}
+        except OSError:
+            return ""
+        here = self._here.document()
+        return str(owner.get("node", "")) if {key: owner.get(key) for key in here} == here else ""
 
     def _fate(self, fresh_s: float) -> str:
         """Return what the controller says of the allocation, see `JobStart.fate`; what another agent was told less than
