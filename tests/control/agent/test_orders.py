@@ -10,6 +10,7 @@ import pytest
 
 from cordee.control.agent.orders import OrderTaker
 from cordee.control.agent.ranks.attempt import with_lease
+from cordee.control.agent.ranks.attempts import Attempts
 from cordee.control.agent.supervisor_search import pauses
 from cordee.control.agent.telemetry.reporter import Reporting
 from cordee.control.agent.troubles import NodeTroubles
@@ -160,6 +161,63 @@ def test_an_acknowledgement_renews_the_lease_of_what_it_answers(of_s, over):
         assert stored == [3]
 
     asyncio.run(body())
+
+
+class Frozen:
+    """Ranks of a node, and whether they stand still."""
+
+    def __init__(self):
+        self.ended, self.still, self.tasks = [], False, SimpleNamespace(owner="run/n1")
+        self.attempt = SimpleNamespace(end_without_lease=self.ended.append)
+
+    def freeze(self, owner):
+        self.still = True
+        return [1, 2]
+
+    def thaw(self, frozen):
+        assert frozen == [1, 2]
+        self.still = False
+
+
+def with_ranks(monkeypatch, test):
+    async def body():
+        clock, ranks = SimpleNamespace(now=0.0), Frozen()
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock.now)
+        uplink = Uplink(8.0, 1.0, lambda message: None)
+        present = SimpleNamespace(attempt=ranks.attempt, kept=None)
+        attempts = Attempts(None, ranks, ranks, None, uplink, present, None, None)
+        uplink.lease.renew(0.0)
+        test(clock, ranks, uplink, attempts)
+
+    asyncio.run(body())
+
+
+def test_ranks_of_a_node_that_stood_still_stand_still_until_their_lease_is_renewed_or_would_be_over_again(monkeypatch):
+    def renewed(clock, ranks, uplink, attempts):
+        clock.now = 31.0
+        attempts.look_at_lease(30.0)
+        assert (ranks.still, ranks.ended) == (True, [])
+        uplink.lease.renew(31.5)
+        attempts.look_at_lease(0.0)
+        assert (ranks.still, ranks.ended) == (False, [])
+
+    def not_renewed(clock, ranks, uplink, attempts):
+        clock.now = 31.0
+        attempts.look_at_lease(30.0)
+        clock.now = 38.9
+        attempts.look_at_lease(0.0)
+        assert (ranks.still, ranks.ended) == (True, [])
+        clock.now = 39.0
+        attempts.look_at_lease(0.0)
+        assert len(ranks.ended) == 1
+
+    def silent(clock, ranks, uplink, attempts):
+        clock.now = 31.0
+        attempts.look_at_lease(1.5)
+        assert (ranks.still, len(ranks.ended)) == (False, 1)
+
+    for test in (renewed, not_renewed, silent):
+        with_ranks(monkeypatch, test)
 
 
 def test_troubles_are_told_once_each_and_not_without_end():

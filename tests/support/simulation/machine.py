@@ -420,6 +420,19 @@ class SimulatedMachine(NodeTasks):
         """Return the ranks that live here."""
         return [process for process in self._host.children.values() if ":rank-" in process.name and process.alive]
 
+    def freeze(self, owner: str) -> list[int]:
+        """Pause the ranks that live here."""
+        frozen = [process for process in self.ranks_of(owner) if not process.paused]
+        for process in frozen:
+            process.pause()
+        return [process.pid for process in frozen]
+
+    def thaw(self, frozen: Collection[int]) -> None:
+        """Let them go on."""
+        for process in map(self._host.children.get, frozen):
+            if process is not None:
+                process.resume()
+
     def tidy(self) -> None:
         """Nothing is left of others here."""
 

@@ -237,12 +237,13 @@ class Agent:
 
     async def _watch_lease(self) -> None:
         """Show the supervisor several times in a lease that the agent lives; end the ranks when the lease is over."""
-        pause = min(self._timeouts.heartbeat_s, self._timeouts.lease_s / _LEASE_LOOKS)
+        pause, looked_at = min(self._timeouts.heartbeat_s, self._timeouts.lease_s / _LEASE_LOOKS), self._loop.time()
         while True:
             await asyncio.sleep(pause)
+            late_s, looked_at = self._loop.time() - looked_at - pause, self._loop.time()
             try:
+                self._attempts.look_at_lease(late_s)
                 self._uplink.beat()
-                self._attempts.look_at_lease()
             except Exception as error:  # whatever it is: ranks without a lease must not run on
                 self._troubles.tell(f"the lease of this node's ranks is not watched well: {words_of(error)}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -61,6 +62,16 @@ class NodeTasks:
     def ranks_of(self, owner: str, kept: Collection[str] = ()) -> list[Any]:
         """Return the living processes of all ranks that an agent with this prefix of markers started, but for Tasks that are kept."""
         return processes.of_ranks(owner, kept)
+
+    def freeze(self, owner: str) -> list[int]:
+        """Have all ranks that an agent with this prefix of markers started stand still, and return the processes that did not."""
+        going_on = [process.pid for process in processes.of_ranks(owner) if process.state != "T"]
+        processes.kill_all(going_on, signal.SIGSTOP)
+        return going_on
+
+    def thaw(self, frozen: Collection[int]) -> None:
+        """Let what `freeze` has returned go on."""
+        processes.kill_all(frozen, signal.SIGCONT)
 
     def tidy(self) -> None:
         """Remove, at leisure, what runs that are gone left in this node's memory."""

@@ -158,9 +158,9 @@ class Uplink:
         elif not self._welcomed and now - self._connected_at > _LEASES_TO_WELCOME * self.lease.lease_s:
             self.connection.abort(f"the supervisor did not answer for {now - self._connected_at:.0f} s")
 
-    def lease_is_over(self) -> bool:
-        """Return whether no rank may run any more."""
-        return self.lease.over(self._now())
+    def lease_is_over(self, but_s: float = 0.0) -> bool:
+        """Return whether no rank may run any more, or would have been allowed no more so many seconds ago."""
+        return self.lease.over(self._now() - but_s)
 
     @property
     def no_lease(self) -> str:

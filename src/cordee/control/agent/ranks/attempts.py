@@ -32,6 +32,7 @@ from cordee.wire.messages import (
 _STOP_POLL_S = 0.02
 _CLEAR_POLL_S = 0.1
 _SETTLE_S = 2.0
+_LATE_S = 1.0
 
 
 class Attempts:
@@ -65,6 +66,8 @@ class Attempts:
         self._plan, self._machine, self._watched, self._channels = plan, machine, watched, channels
         self._uplink, self._present, self._commands, self._attempt = uplink, present, commands, attempt
         self._paused = False
+        self._frozen: Collection[int] = ()
+        self._frozen_at: Optional[float] = None
         self._stop_poll: Optional[asyncio.Task[None]] = None
         self._clearing: Optional[asyncio.Task[None]] = None
         self.handlers: Handlers = {
@@ -100,14 +103,32 @@ class Attempts:
         if self._present.attempt is not None:
             self._present.attempt.stop(0.0)
 
-    def look_at_lease(self) -> None:
-        """End the ranks that there are, and what was kept, if their lease is over."""
+    def look_at_lease(self, late_s: float) -> None:
+        """End the ranks that there are, and what was kept, if their lease is over.
+
+        Where this process was so late that the lease could not be renewed, as in a job that was suspended, they stand still
+        first, for as long as another lease: the supervisor may have stood still too, or have given them up.
+        """
+        now = asyncio.get_running_loop().time()
         if not self._uplink.lease_is_over():
+            self._thaw()
             return
+        if self._frozen_at is not None:
+            self._frozen_at += late_s
+        elif late_s > _LATE_S and not self._uplink.lease_is_over(late_s):
+            self._frozen, self._frozen_at = self._machine.freeze(self._watched.tasks.owner), now
+        if self._frozen_at is not None and now - self._frozen_at < self._uplink.lease.lease_s:
+            return
+        self._frozen, self._frozen_at = (), None
         if self._present.attempt is not None:
             self._present.attempt.end_without_lease(self._uplink.no_lease)
         if self._present.kept is not None:
             self.forget()
+
+    def _thaw(self) -> None:
+        if self._frozen_at is not None:
+            self._machine.thaw(self._frozen)
+            self._frozen, self._frozen_at = (), None
 
     async def end(self) -> None:
         """End everything, as the agent ends."""
