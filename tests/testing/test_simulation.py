@@ -17,6 +17,7 @@ import pytest
 from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.ranks import channels
 from cordee.control.agent.ranks.attempt import NodeAttempt
+from cordee.control.agent.ranks.attempts import Attempts
 from cordee.control.agent.ranks.channels import RankChannels
 from cordee.control.agent.telemetry.node_telemetry import NodeTelemetry
 from cordee.control.agent.uplink import Uplink
@@ -25,8 +26,9 @@ from cordee.control.supervisor.decisions import restart
 from cordee.control.supervisor.decisions.attempt import Attempt
 from cordee.control.supervisor.decisions.early_end import EarlyEnd
 from cordee.control.supervisor.decisions.restart import MOST_LOSSES, Decision, RestartCounter
+from cordee.control.supervisor.decisions.run import RunLead
 from cordee.control.supervisor.decisions.trial import Trial
-from cordee.control.supervisor.decisions.vocabulary import EndTraining
+from cordee.control.supervisor.decisions.vocabulary import EndTraining, Terminated
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.supervisor.supervisor import Supervisor
@@ -44,7 +46,7 @@ from cordee.telemetry.node.blocklog import BlockLogWriter
 from cordee.wire.connection import Connection
 from cordee.wire.session import Inbox, Outbox
 from support.commands import support
-from support.simulation import KINDS, Case, RunScript, VirtualFault, campaign, case_of, resumed, shrunk, simulate
+from support.simulation import KINDS, Case, RunScript, VirtualFault, campaign, case_of, resumed, shrunk, simulate, world
 from support.simulation.disk import VirtualLane
 from support.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
 from support.simulation.machine import Channels, SimulatedMachine, VirtualTasks
@@ -52,6 +54,7 @@ from support.simulation.meetings import meeting
 from support.simulation.network import VirtualConnection
 from support.simulation.points import cases
 from support.simulation.rules import PHASES
+from support.simulation.world import SimulatedPlace
 
 TWO = RunScript(nodes=2, spares=0)
 
@@ -193,6 +196,14 @@ def _take_the_unseen_for_newer(ownership):
     return "newer" if (seen := look(ownership)) == "unseen" else seen
 
 
+def _take_it_for_a_wish_to_end(lead, event):
+    return lead._terminated(Terminated(0.0))
+
+
+def _end_at_once(attempts, late_s):
+    look_at_lease(attempts, 0.0)
+
+
 def _remove_and_make_anew(turn):
     if turn._newest() and not turn._is_free(1):
         return False
@@ -202,6 +213,7 @@ def _remove_and_make_anew(turn):
 
 
 living_nodes, look, take = Attempt._living_nodes, Ownership.look, Turn.take
+look_at_lease = Attempts.look_at_lease
 
 BREAKS = ("cut", "lose", "blip")
 AWAY = ("swallow", "blip")
@@ -291,6 +303,18 @@ MUTANTS = {
     ),
     "who finds a stale lock removes it and makes it anew": (
         Turn, "take", _remove_and_make_anew, "two seal at once", ("sealers",),
+    ),
+    "the supervisor and the launchers share the process group of their batch script": (
+        world, "APART", "", "the run does not end", ("hung_script",),
+    ),
+    "the end of a batch script is taken for a wish to end the run": (
+        RunLead, "_have_orphaned", _take_it_for_a_wish_to_end, "nobody has cancelled the run", ("kill_script",),
+    ),
+    "nobody ends a job whose batch script is gone": (
+        SimulatedPlace, "let_go", lambda *_: None, "the job is left behind", ("kill_script",),
+    ),
+    "a node's own standstill counts against its lease": (
+        Attempts, "look_at_lease", _end_at_once, "a suspension ends ranks", ("suspend",),
     ),
     "the disk is written to on the loop": (VirtualLane, "submit", Inline.submit, "an event loop waits for a disk", ("disk_still",)),
 }  # fmt: skip

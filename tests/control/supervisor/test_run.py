@@ -33,6 +33,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     Order,
     OrderEach,
     Ordered,
+    Orphaned,
     Over,
     Passed,
     PortsFound,
@@ -392,6 +393,18 @@ def test_a_signal_is_understood_before_what_its_ranks_died_of_is_blamed():
     assert led.does(Terminated(4.0)) == [LearnFate()]
     assert led.does(Terminated(4.1)) == []
     assert over(led.does(FateKnown(5.0, "preempted"))).reason == "preempted"
+
+
+def test_a_run_whose_batch_script_is_gone_goes_on_until_the_scheduler_says_what_it_means():
+    led = Led(chains=True)
+    led.trains()
+    assert led.does(Orphaned()) == [LearnFate(patiently=True)]
+    assert led.does(Terminated(4.0)) == [LearnFate()]
+    for undecided in ("running", "unknown"):
+        assert led.does(FateKnown(5.0, undecided)) == []
+    assert led.does(Terminated(5.0)) == []
+    assert written(led.does(FateKnown(90.0, "killed"))) == ["stop_requested"]
+    assert led.run.early.over.reason == "killed"
 
 
 def broken_off(led):

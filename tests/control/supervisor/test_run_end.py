@@ -39,13 +39,15 @@ class Finishing:
     """A supervisor whose run, or segment, has come to its end; `at_goodbye` is done while its agents are let go."""
 
     def __init__(self, folder: RunFolder, at_goodbye) -> None:
-        self.folder, self.continued = folder, []
+        self.folder, self.continued, self.let_go = folder, [], []
         self.ownership = owner_of(folder)
         self.epoch = self.ownership.claim()
         journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch)
         intake = SimpleNamespace(flush=lambda: None, close=self._nothing, write_the_rest=self._all)
         agents = SimpleNamespace(tell=lambda node, message: isinstance(message, messages.Bye) and at_goodbye())
-        place = SimpleNamespace(chains=True, go_on=self._go_on, plan=SimpleNamespace(parent="", node_parts={}))
+        place = SimpleNamespace(
+            chains=True, go_on=self._go_on, let_go=self._let_go, plan=SimpleNamespace(parent="", node_parts={})
+        )
         checkpoints = SimpleNamespace(newest=lambda: None)
         parts = Parts(folder, place, journal, Lanes(), checkpoints, self.ownership, agents, {"n1": Saying()}, intake)
         notices = SimpleNamespace(tell=lambda: None)
@@ -62,6 +64,9 @@ class Finishing:
     def _go_on(self, how: str) -> dict[str, str]:
         self.continued.append(how)
         return {"how": how}
+
+    def _let_go(self, ended: bool) -> None:
+        self.let_go.append((ended, self.events[-1]))
 
     async def _nothing(self, most_s: float) -> None:
         return None
@@ -84,7 +89,7 @@ def test_a_supervisor_that_is_followed_while_it_lets_its_agents_go_queues_nothin
     finishing = Finishing(folder, lambda: owner_of(folder).claim())
     with pytest.raises(OwnershipError, match="newer supervisor"):
         finishing.end(SegmentOver("preempted", "preempted"))
-    assert finishing.continued == []
+    assert (finishing.continued, finishing.let_go) == ([], [])
     assert finishing.events == ["segment_ended"]
 
 
@@ -92,5 +97,8 @@ def test_a_supervisor_that_nobody_follows_writes_the_end_once_or_has_the_run_go_
     finishing = Finishing(folder, lambda: None)
     assert finishing.end(SegmentOver("preempted", "preempted")) is None
     assert finishing.continued == ["requeue"]
-    assert Finishing(folder, lambda: None).end(FINISHED) == FINISHED
+    assert finishing.let_go == [(False, "continued")]
+    last = Finishing(folder, lambda: None)
+    assert last.end(FINISHED) == FINISHED
+    assert last.let_go == [(True, "ended")]
     assert finishing.events == ["segment_ended", "continued", "ended"]

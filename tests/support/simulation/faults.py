@@ -110,6 +110,7 @@ class Schedule:
         self.met: Counter[tuple[str, str]] = Counter()
         self.last_s = 0.0
         self.seen: Counter[str] = Counter()
+        world.rules.only_suspended = bool(faults) and all(fault.kind == "suspend" for fault in faults)
         self._waiting = {id(fault): fault for fault in faults if fault.on}
         self._phase = ""
         for fault in faults:
@@ -266,6 +267,35 @@ def _pause_supervisor(world: SimulatedWorld, host: Host, fault: VirtualFault) ->
     return True
 
 
+def _suspend(world: SimulatedWorld, host: Host, fault: VirtualFault) -> bool:
+    """The scheduler suspends the job: all its processes stand still, and the clocks do not."""
+    if world.supervisor is None:
+        return False
+    for other in world.hosts.values():
+        _excuse(world, other, fault)
+    world.suspend(fault.seconds)
+    return True
+
+
+def _kill_script(world: SimulatedWorld, host: Host, fault: VirtualFault) -> bool:
+    """The batch script is killed, and the scheduler notices it after a while."""
+    if _leader(world) is None or world.script_dead:
+        return False
+    world.kill_script(fault.seconds)
+    return True
+
+
+def _hung_script(world: SimulatedWorld, host: Host, fault: VirtualFault) -> bool:
+    """The batch script is killed, and noticed at once, while the supervisor stands still."""
+    leader = _leader(world)
+    if leader is None or world.script_dead:
+        return False
+    leader.pause()
+    world.kill_script(0.0)
+    world.loop.after(fault.seconds, leader.resume)
+    return True
+
+
 def _stuck(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """What is killed on a machine is held by the kernel for a while."""
     host.stuck_s = fault.seconds
@@ -376,6 +406,9 @@ _KINDS: dict[str, Befall] = {
     "power_off": _power_off,
     "pause_agent": _pause_agent,
     "pause_supervisor": _pause_supervisor,
+    "suspend": _suspend,
+    "kill_script": _kill_script,
+    "hung_script": _hung_script,
     "stuck": _stuck,
     "cancel": _cancel,
     "preempt": _preempt,
@@ -397,4 +430,5 @@ LASTING = frozenset(
     for kind in KINDS
     if kind.startswith(("hold", "swallow", "pause", "disk"))
     or kind in ("blip", "delay", "stuck", "preempt", "clock", "memory_full", "see_former")
+    or kind in ("suspend", "kill_script", "hung_script")
 )

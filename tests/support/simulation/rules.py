@@ -46,6 +46,7 @@ class Rules:
         journal: all of it, at the end.
         phase: of the run, as its journal says.
         rank_faults: how often a rank was made to fail by itself.
+        only_suspended: whether nothing befalls the run but that its job is suspended.
         excused: nodes that were silent for so long that an unknown verdict is right.
     """
 
@@ -55,6 +56,7 @@ class Rules:
         self.ended = False
         self.phase = "queue"
         self.rank_faults = 0
+        self.only_suspended = False
         self.excused: set[str] = set()
         self._epoch, self._epoch_at = 0, 0.0
         self._obeyed: dict[int, int] = {}
@@ -143,6 +145,8 @@ class Rules:
             self._losses = (0 if event["progress"] else self._losses) + 1 if event["outcome"] == "node_lost" else 0
         if name == "attempt_started" and self._losses >= MOST_LOSSES:
             self.broken("nodes are lost without an end", f"attempt {event['attempt']} after {self._losses} losses")
+        if name == "attempt_ended" and self.only_suspended and event["outcome"] != "finished":
+            self.broken("a suspension ends ranks", f"attempt {event['attempt']}: {event['reason']}")
         if name == "attempt_ended" and event["outcome"] == "failed":
             self._failed_attempts += 1
             if self._failed_attempts > self.rank_faults:
@@ -206,6 +210,8 @@ class Rules:
             self.broken("aborted by vetting", str(self.end))
         if state == "failed" and reason == "internal":
             self.broken("an internal error", str(self.end))
+        if state == "cancelled" and self._cancelled_at is None:
+            self.broken("nobody has cancelled the run", str(self.end))
         asked = self._cancelled_at
         decided_at = next((at for end, at in self._decided if end == self.end), self._world.loop.now)
         if asked is not None and decided_at > max(asked, self.calm_at) + _CANCEL_S and state != "cancelled":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import io
 import json
@@ -22,11 +23,12 @@ from cordee import wire
 from cordee.backends.slurm import BACKEND
 from cordee.control.agent.agent import Agent
 from cordee.control.agent.companions import PORT as COMPANION
-from cordee.control.supervisor.allocation import Allocation
+from cordee.control.supervisor.allocation import ORPHANED, Allocation
 from cordee.control.supervisor.disks.lanes import Lanes
 from cordee.control.supervisor.supervisor import Supervisor
 from cordee.core.clock import clocks_of
 from cordee.core.errors import CordeeError, OwnershipError
+from cordee.machine.processes.module_command import APART
 from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal
@@ -49,6 +51,8 @@ _MOST_STARTS, _STARTS_WINDOW_S = 10, 60.0
 _HUNG_S = 60.0
 _QUEUE_S = 5.0
 _AGENT_START_S = 0.5
+_ASK_S = 0.5
+_KILL_WAIT_S = 30.0
 _SRUN_S = 1.0
 
 
@@ -93,6 +97,9 @@ class SimulatedPlace(Allocation):
         self._world.rules.orders.rpcs += 1
         return self._world.fate
 
+    def let_go(self, ended: bool) -> None:
+        self._world.given_back = ended
+
     def go_on(self, how: str) -> dict[str, Any]:
         self._world.rules.orders.rpcs += 1
         self._world.requeue()
@@ -131,7 +138,11 @@ class _Rescue:
             self._world.requeue()
 
     async def terminated(self, led: Callable[[], bool]) -> None:
-        """The supervisor is told the same."""
+        """Ask for as long as this process lives, unless it is led on; the supervisor may be told the same."""
+        while self._world.fate == "running" and not led():
+            await asyncio.sleep(_ASK_S)
+        if self._world.fate == "killed":
+            await self.orphaned()
 
     async def unheard(self, led: Callable[[], bool]) -> bool:
         """Nothing is said to an agent that has not begun."""
@@ -171,7 +182,7 @@ class SimulatedWorld:
         self.allocated_at = self.beaten_at = 0.0
         self.supervisor: VirtualProcess | None = None
         self.led: Supervisor | None = None
-        self.over = self.blind = False
+        self.over = self.blind = self.script_dead = self.given_back = False
         self.forgetful = 0
         self.happens: list[Callable[[str], None]] = []
         self._starts: deque[float] = deque(maxlen=_MOST_STARTS)
@@ -200,7 +211,7 @@ class SimulatedWorld:
 
     def _allocate(self) -> None:
         self.requeues += 1
-        self._requeuing, self.fate = False, "running"
+        self._requeuing, self.fate, self.script_dead = False, "running", False
         self.allocated_at = self.loop.now
         self.network.dark.clear()
         self.hosts = {name: Host(name) for name in self.names}
@@ -248,6 +259,43 @@ class SimulatedWorld:
                 host.agent.signal(signal.SIGTERM)
         self.loop.after(grace_s, self._preempted, self.requeues)
 
+    def kill_script(self, unnoticed_s: float) -> None:
+        """End the batch script, which shares its process group with who has no session of their own; Slurm notices it later."""
+        self.script_dead = True
+        supervisor = self.supervisor
+        if supervisor is not None and supervisor.paused and not APART:  # the kernel hangs up on all of the group
+            for process in [supervisor, *(host.agent for host in self.hosts.values() if host.agent is not None)]:
+                process.kill()
+        elif supervisor is not None:
+            supervisor.signal(ORPHANED)
+        self.loop.after(unnoticed_s, self._miss_script, self.requeues)
+
+    def _miss_script(self, requeues: int) -> None:
+        if requeues != self.requeues or self._requeuing or self.over:
+            return
+        self.note("the scheduler misses the batch script")
+        self.fate = "killed"
+        for host in self.hosts.values():
+            if host.agent is not None:
+                host.agent.signal(signal.SIGTERM)
+        self.loop.after(_KILL_WAIT_S, self._end_killed, requeues)
+
+    def _end_killed(self, requeues: int) -> None:
+        if requeues == self.requeues and not self._requeuing:
+            self._end_allocation()
+
+    def suspend(self, seconds: float) -> None:
+        """Have all processes of the allocation stand still; the clocks go on."""
+        stopped = [process for process in self.loop.processes if process.alive and not process.paused]
+        for process in stopped:
+            process.pause()
+        self.loop.after(seconds, self._resume, stopped)
+
+    def _resume(self, stopped: list[VirtualProcess]) -> None:
+        self.beaten_at = self.loop.now
+        for process in stopped:
+            process.resume()
+
     def _preempted(self, requeues: int) -> None:
         if requeues == self.requeues and not self.rules.ended:
             self.requeue()
@@ -280,13 +328,15 @@ class SimulatedWorld:
         ):  # it claimed the run later, though it was started before
             self.supervisor = newer[-1]
             return
+        if code in (0, 100) and self.rules.ended and self.script_dead and not self.given_back:
+            self.rules.broken("the job is left behind", "its batch script is gone, and the run has ended")
         if code in (0, 100) or isinstance(process.error, OwnershipError):
             if isinstance(process.error, OwnershipError):
                 self.rules.broken("the run was given up", f"to nobody: {process.error}")
             self.rules.left(code)
             self.over = self.rules.ended
             return
-        if not self.hosts[self.names[0]].up:
+        if not self.hosts[self.names[0]].up or self.script_dead:
             return
         if process.error is not None and may_pass(process.error):
             self._starts.clear()
@@ -299,13 +349,14 @@ class SimulatedWorld:
         self.loop.after(_RESTART_S, self._restart_supervisor, self.requeues)
 
     def _restart_supervisor(self, requeues: int) -> None:
-        if requeues == self.requeues and not self._requeuing and not self.over and self.hosts[self.names[0]].up:
+        kept = self.hosts[self.names[0]].up and not self.script_dead
+        if requeues == self.requeues and not self._requeuing and not self.over and kept:
             self._start_supervisor()
 
     def _keep(self) -> None:
         """Kill a supervisor that gives no sign of life, as the batch script does."""
         process = self.supervisor
-        if process is not None and process.alive and self.loop.now - self.beaten_at > _HUNG_S:
+        if process is not None and process.alive and not self.script_dead and self.loop.now - self.beaten_at > _HUNG_S:
             self.note("supervisor hangs")
             process.kill()
         if not self.over:

@@ -13,7 +13,7 @@ from cordee.backends.slurm.node.allocation import agent_srun
 from cordee.backends.slurm.node.commands import COMMENT_PREFIX
 from cordee.control.supervisor.disks.startup import EXIT_REFUSED
 from cordee.control.supervisor.supervisor import EXIT_ENDED, EXIT_NOT_OURS
-from cordee.machine.processes.module_command import DEAF_AT_FIRST, OUTLIVED, START
+from cordee.machine.processes.module_command import APART, DEAF_AT_FIRST, OUTLIVED, START
 from cordee.runs.folder import RunFolder
 
 _HUNG_S = 60
@@ -89,7 +89,7 @@ while :; do
     [[ -d ${{run%/*}} && ! -d $run ]] && break  # it was deleted
     sleep 5
   done
-  CORDEE_HEARTBEAT=9 "$python" -s -c "$start" {supervisor} --folder "$run" \\
+  CORDEE_HEARTBEAT=9 {apart} "$python" -s -c "$start" {supervisor} --folder "$run" \\
     >>"$run/control/supervisor.log" 2>&1 </dev/null &
   supervisor=$!
   watch "$supervisor" 2>/dev/null & watcher=$!
@@ -130,6 +130,7 @@ def batch_script(folder: RunFolder, plan: dict[str, Any]) -> str:
         start=shlex.quote(START),
         outlived=shlex.quote(OUTLIVED[2]),
         deaf=shlex.join(DEAF_AT_FIRST),
+        apart=APART,
         hung=_HUNG_S,
         ended=EXIT_ENDED,
         not_ours=EXIT_NOT_OURS,

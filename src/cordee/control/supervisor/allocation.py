@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
@@ -19,6 +20,8 @@ from cordee.runs.state import RunState
 
 # Looks at the time of the folder of requests; some file systems show a time that is a while old, and a listing never.
 _LISTED_EVERY = 5
+# Tells a supervisor that the process which started it is gone: who asks it to end sends another signal.
+ORPHANED = signal.SIGUSR2
 
 
 def allocation_of(folder: RunFolder, plan: RunPlan) -> Allocation:
@@ -103,6 +106,13 @@ class Allocation:
             CordeeError: it cannot be had.
         """
         raise CordeeError("nothing here can run this job again", given=how)
+
+    def let_go(self, ended: bool) -> None:
+        """Give the allocation back, as the last act, where nobody else does; may take minutes, in a thread.
+
+        Args:
+            ended: whether the run is over, not only its segment.
+        """
 
     def place(self, folder: RunFolder) -> str:
         """Hand another run to where this one came from, and return the place's name for it; may take minutes, in a thread.

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Callable, Coroutine, Union
 
 from cordee.control.supervisor.allocation import Allocation
+from cordee.control.supervisor.decisions.early_end import UNDECIDED
 from cordee.control.supervisor.decisions.outcomes import Ended
 from cordee.control.supervisor.decisions.vocabulary import (
     BeginningFound,
@@ -33,7 +34,7 @@ from cordee.runs.checkpoint import CheckpointFinder, Doubt
 from cordee.runs.lane import Inline, RepeatedLook
 
 _FATE_S = 20.0
-_FATE_POLL_S = 0.3
+_FATE_POLL_S, _PATIENT_S, _SELDOM_S = 0.3, 1.0, 60.0
 
 
 class Asides:
@@ -73,12 +74,12 @@ class Asides:
             Conclude: self._conclude,
             SayTraining: self._say_training,
             EndTraining: self._end_training,
-            LearnFate: self._learn_fate,
         }
         self.doings: dict[type, Callable[[Any], object]] = {
             command: partial(self._begin, work) for command, work in works.items()
         }
         self.doings[FindBeginning] = lambda command: self._begin(partial(self._find_beginning, command.doubts), command)
+        self.doings[LearnFate] = lambda command: self._begin(partial(self._learn_fate, command.patiently), command)
         self.doings[StageData] = lambda command: self._begin(partial(self._stager.stage, command.nodes), command)
 
     def _begin(self, work: Callable[[], Coroutine[Any, Any, RunEvent]], command: object) -> None:
@@ -114,13 +115,15 @@ class Asides:
         newest = await self._lane.run(self._checkpoints.newest)
         return TrainingEnded(newest, self._sink.step is not None)
 
-    async def _learn_fate(self) -> RunEvent:
-        loop, deadline = asyncio.get_running_loop(), monotonic() + _FATE_S
+    async def _learn_fate(self, patiently: bool) -> RunEvent:
+        loop, began = asyncio.get_running_loop(), monotonic()
+        pause_s = _PATIENT_S if patiently else _FATE_POLL_S
         while True:
             fate = await loop.run_in_executor(None, self._place.fate)
-            if fate not in ("running", "unknown") or monotonic() > deadline:
+            if fate not in UNDECIDED or (monotonic() - began > _FATE_S and not patiently):
                 return FateKnown(monotonic(), fate)
-            await asyncio.sleep(_FATE_POLL_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2.0 * pause_s, _SELDOM_S) if patiently else pause_s
 
 
 class GoneAgents:

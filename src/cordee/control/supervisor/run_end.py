@@ -83,7 +83,10 @@ class Ending:
             OwnershipError: a newer supervisor leads the run.
         """
         ended = await self._end_segment(over, segment, server, group) if isinstance(over, SegmentOver) else over
-        return await self._end_run(ended, server, group) if ended is not None else None
+        if ended is not None:
+            ended = await self._end_run(ended, server, group)
+        await asyncio.get_running_loop().run_in_executor(None, self._place.let_go, ended is not None)
+        return ended
 
     async def refuse_if_followed(self) -> None:
         """Look whose the run is: whoever follows has read a journal that has no end, and goes on from there.

@@ -19,7 +19,7 @@ from cordee import wire
 from cordee.control.supervisor import closing_findings as remarks
 from cordee.control.supervisor import preparer, segments, stager
 from cordee.control.supervisor.agents import Agents
-from cordee.control.supervisor.allocation import Allocation, allocation_of
+from cordee.control.supervisor.allocation import ORPHANED, Allocation, allocation_of
 from cordee.control.supervisor.asides import Asides, GoneAgents
 from cordee.control.supervisor.decisions.chain import Chain
 from cordee.control.supervisor.decisions.nodes import Node, Nodes
@@ -44,6 +44,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     NodeSuspected,
     NotCome,
     Ordered,
+    Orphaned,
     Over,
     PortsFound,
     Prepare,
@@ -212,6 +213,7 @@ class Supervisor:
         self._over = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
+        loop.add_signal_handler(ORPHANED, lambda: self._happened(Orphaned()))
         loop.add_signal_handler(signal.SIGUSR1, lambda: self._happened(TimeIsNear(monotonic())))
         address, token = self.place.address(), wire.new_token()
         server = await self.place.listen(token, self.epoch, self._connected)

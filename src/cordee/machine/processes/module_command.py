@@ -28,14 +28,18 @@ def module_argv(module: str, *arguments: str, python: str = sys.executable, user
 # What begins a command line whose process takes SIGTERM only once it listens for it: before that, it would die of it.
 DEAF_AT_FIRST = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
 
+# What begins the command of a process, as a shell has it, that is to have a session of its own: where it stands still as its parent
+# dies, the kernel sends SIGHUP to all of an orphaned process group. Without that program it stays in its parent's.
+APART = "$(command -v setsid)"
+
 # What begins the command line of an srun whose step is to outlive it. srun forks a process that has Slurm kill the step, on all
 # nodes and without a warning, once srun itself was killed: as soon as it is there, it is killed. Where /proc has no lists of
 # children, or Slurm no such process, the step ends as Slurm wants it.
 OUTLIVED = (
     "sh",
     "-c",
-    """\
-"$@" & srun=$! looks=0
+    APART
+    + """ "$@" & srun=$! looks=0
 while kill -0 "$srun" 2>/dev/null; do
   children=; { read -r children </proc/$srun/task/$srun/children; } 2>/dev/null
   for child in $children; do

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import time
 from typing import Any, Optional
 
 from cordee.backends.slurm.node import job as slurm_job
 from cordee.backends.slurm.node.addresses import reachable_address
-from cordee.backends.slurm.node.commands import job_record, patiently
+from cordee.backends.slurm.node.commands import SlurmError, job_record, patiently
 from cordee.backends.slurm.node.starters import Starters
 from cordee.control.identity import agent_file, alive_here, identity, on_this_host, read_record
-from cordee.control.supervisor.allocation import Allocation
+from cordee.control.supervisor.allocation import ORPHANED, Allocation
 from cordee.control.supervisor.disks.startup import PipeHeart
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import expand_nodes
 from cordee.machine.processes import tree as processes
-from cordee.runs.folder import RunFolder
+from cordee.runs.folder import RunFolder, say
 from cordee.runs.plan import RunPlan
 from cordee.runs.state import RunState
 
@@ -65,7 +64,8 @@ class SlurmAllocation(Allocation):
         if here is None:
             raise CordeeError("a supervisor for Slurm was started outside of a job", given="no SLURM_JOB_ID")
         self._here = here
-        processes.be_told_when_parent_dies(signal.SIGTERM)
+        self._script, self._resubmitted = os.getppid(), False
+        processes.be_told_when_parent_dies(ORPHANED)
         environment = plan.step.environment
         option = environment.option if environment is not None else None
         self._starters = Starters(folder, agent_srun(option), os.environ.get("CORDEE_CORES"))
@@ -133,7 +133,18 @@ class SlurmAllocation(Allocation):
 
     def go_on(self, how: str) -> dict[str, Any]:
         """Have Slurm run the batch script again."""
-        return self._here.go_on(self.folder, how)
+        going = self._here.go_on(self.folder, how)
+        self._resubmitted = going["how"] == "resubmit"
+        return going
+
+    def let_go(self, ended: bool) -> None:
+        """End the job whose batch script is gone: Slurm may believe for long that it runs, or queue it again."""
+        if os.getppid() == self._script or not (ended or self._resubmitted):
+            return
+        try:
+            self._here.cancel()
+        except SlurmError as error:
+            say(f"cordee supervisor: job {self._here.job}, whose batch script is gone, cannot be ended: {error}")
 
     def place(self, folder: RunFolder) -> str:
         """Submit the batch script of another run, unless a job of it waits or runs."""

@@ -11,6 +11,8 @@ from cordee.runs.plan import RunStep
 _CANCEL_STOP_S = 10.0
 _RESERVE_S = 15.0
 _RESERVE_SHARE = 0.2
+# Fates by which a scheduler has nothing in mind with an allocation, or does not say.
+UNDECIDED = ("running", "unknown")
 
 
 class EarlyEnd:
@@ -47,7 +49,7 @@ class EarlyEnd:
             return self.cancel(now, "the scheduler" if self._chains else "a signal to the supervisor")
         if fate == "preempted":
             return self._leave(now, SegmentOver(fate), self._checkpoint.grace_s)
-        if fate in ("running", "unknown"):
+        if fate in UNDECIDED:
             return self.cancel(now, "a signal to the supervisor")
         return None if fate == "ended" else self._leave(now, SegmentOver(fate), 0.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from cordee.control.supervisor.decisions.attempt import Attempt
-from cordee.control.supervisor.decisions.early_end import EarlyEnd
+from cordee.control.supervisor.decisions.early_end import UNDECIDED, EarlyEnd
 from cordee.control.supervisor.decisions.node_choice import ChosenNodes, NodePool
 from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.decisions.outcomes import Ended, SegmentOver
@@ -30,6 +30,7 @@ from cordee.control.supervisor.decisions.vocabulary import (
     NoSuccessor,
     NotCome,
     Ordered,
+    Orphaned,
     Over,
     Passed,
     PortsFound,
@@ -110,7 +111,7 @@ class RunLead:
         self._policy, self._doubts = RestartCounter(*step.restart), CheckpointDoubts(doubts)
         self._attempts, self._restarted, self._trials = attempts, attempts > 0, 0
         self._former: Optional[Attempt] = None
-        self._over = self._busy = self._waited = self._fate_wanted = self._fate_known = False
+        self._over = self._busy = self._waited = self._fate_wanted = self._fate_known = self._orphaned = False
         self._phase: Phase = self._idle
         self._keep_on = (self._idle, self._judge, self._train, self._understand)  # though the run is to end early
         self._due: Optional[float] = None
@@ -126,6 +127,7 @@ class RunLead:
             CancelWanted: lambda event: self._ask(self.early.cancel(*event)),
             TimeIsNear: lambda event: self._ask(self.early.time_is_near(*event)),
             Terminated: self._terminated,
+            Orphaned: self._have_orphaned,
             FateKnown: self._fated,
             Passed: self._passed,
             RankNews: self._of_trial,
@@ -186,8 +188,15 @@ class RunLead:
         wanted, self._fate_wanted = self._fate_wanted, True
         return [] if wanted else self._look_soon([LearnFate()])
 
+    def _have_orphaned(self, event: Orphaned) -> list[RunCommand]:
+        """The run goes on, whether or not the scheduler has noticed, until that says something else."""
+        self._orphaned = True
+        return [LearnFate(patiently=True)]
+
     def _fated(self, event: FateKnown) -> list[RunCommand]:
         self._fate_known = True
+        if self._orphaned and event.fate in UNDECIDED:
+            return self._look_soon()
         return self._look_soon(self._ask(self.early.fated(*event)))
 
     def _passed(self, event: Passed) -> list[RunCommand]:

@@ -377,6 +377,10 @@ class Terminated(NamedTuple):
     now: float
 
 
+class Orphaned(NamedTuple):
+    """Whoever started the supervisor is gone; nobody has asked for anything."""
+
+
 class FateKnown(NamedTuple):
     """What the scheduler has in mind with the allocation."""
 
@@ -517,7 +521,9 @@ class CloseAttempt(NamedTuple):
 
 
 class LearnFate(NamedTuple):
-    """Find out why the supervisor is to end; answered by `FateKnown`."""
+    """Find out what the scheduler has in mind; answered by `FateKnown`, `patiently` only once it has something in mind."""
+
+    patiently: bool = False
 
 
 class Over(NamedTuple):
@@ -546,6 +552,7 @@ RunEvent = Union[
     CancelWanted,
     TimeIsNear,
     Terminated,
+    Orphaned,
     FateKnown,
     HangFound,
 ]
