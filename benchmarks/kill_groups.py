@@ -138,7 +138,7 @@ class Scene:
             try:
                 run.wait_training()
                 if seed is not None:
-                    killed = self._kill_groups(run, random.Random(seed))
+                    killed = self.befall(run, random.Random(seed))
                 gate.touch()
                 state, resumed = ended(run)
                 if (state.state, state.exit_code) != ("finished", 0):
@@ -161,7 +161,8 @@ class Scene:
             "wrong": wrong,
         }
 
-    def _kill_groups(self, run: LocalRun, rng: random.Random) -> list[list[str]]:
+    def befall(self, run: LocalRun, rng: random.Random) -> list[list[str]]:
+        """Do to a training what is to be done to it; return that in words, group by group."""
         killed = []
         for _ in range(GROUPS):
             time.sleep(rng.uniform(0.1, 4.0))
