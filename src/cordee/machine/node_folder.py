@@ -4,6 +4,7 @@
 <place>/cordee-<uid>/           private; see `cordee.machine.private`
   <run>/<node>/                 of one agent after the other
     in-use                      flock, shared: held by the agent for as long as it lives, and touched while it works
+    run                         a link to the run's folder
 ```
 """
 
@@ -15,13 +16,13 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Iterator, Optional, Sequence
+from typing import Callable, Iterator, Optional, Sequence
 
 from cordee.machine.private import may_hold_private, private_folder, private_folders
 
 # Nobody comes back to a node later: agents are replaced within a minute or two, and a requeued job begins within six.
 _ABANDONED_S = 1800.0
-IN_USE = "in-use"
+IN_USE, RUN = "in-use", "run"
 _TRIES = 100
 
 
@@ -112,12 +113,17 @@ class NodeFolder:
         remove_folder(self.path)
 
 
-def sweep_abandoned(older_s: float = _ABANDONED_S, places: Sequence[Path] = ()) -> list[Path]:
+def sweep_abandoned(
+    older_s: float = _ABANDONED_S,
+    places: Sequence[Path] = (),
+    may_go: Callable[[Path, float], bool] = lambda folder, unused_s: True,
+) -> list[Path]:
     """Remove what runs have left on this node whose agents were killed; return what was removed.
 
     Args:
         older_s: since when nobody must have used it.
         places: where to look; none: in `memory_places`.
+        may_go: asked about each folder that nobody has used for so many seconds, right before it is removed.
     """
     swept = []
     for place in places or memory_places():
@@ -127,12 +133,12 @@ def sweep_abandoned(older_s: float = _ABANDONED_S, places: Sequence[Path] = ()) 
             # A supervisor's folder is hidden from `*`.
             names = [name for node in ("*", ".*") for name in glob.glob(os.path.join(inside, node, IN_USE))]
             for name in sorted(names):
-                if _sweep(Path(name), older_s):
+                if _sweep(Path(name), older_s, may_go):
                     swept.append(Path(name).parent)
     return swept
 
 
-def _sweep(lock: Path, older_s: float) -> bool:
+def _sweep(lock: Path, older_s: float, may_go: Callable[[Path, float], bool]) -> bool:
     """Remove the folder of a lock that nobody holds or has touched of late; return whether it is gone."""
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -140,7 +146,8 @@ def _sweep(lock: Path, older_s: float) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if time.time() - os.fstat(descriptor).st_mtime < older_s:
+        unused_s = time.time() - os.fstat(descriptor).st_mtime
+        if unused_s < older_s or not may_go(lock.parent, unused_s):
             return False
         remove_folder(lock.parent)
         return True

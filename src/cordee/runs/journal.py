@@ -138,7 +138,7 @@ class JournalWriter:
 
     Args:
         folder: the run's `journal/` folder.
-        writer: `client`, or `supervisor-<epoch>`.
+        writer: `client`, `client-<node>` or `supervisor-<epoch>`.
         epoch: the epoch that the events belong to.
         sequence: the first sequence number to use.
         disk: where it writes.
@@ -336,12 +336,16 @@ def _together(lines: Iterable[JournalLine]) -> Iterator[tuple[int, bytes]]:
         yield len(some), b"".join(some)
 
 
-def client_journal(folder: Path) -> JournalWriter:
-    """Return a writer for a command on the login node or laptop: its events sort after all that it can see."""
+def client_journal(folder: Path, of: str = "") -> JournalWriter:
+    """Return a writer for a command on the login node or laptop: its events sort after all that it can see.
+
+    Args:
+        of: the node of an agent of another run, where many may write at one moment: each to a file of its own.
+    """
     events = read_journal(folder)
     epoch = max((event["epoch"] for event in events), default=0)
     sequence = max((event["seq"] for event in events if event["epoch"] == epoch), default=-1) + 1
-    return JournalWriter(folder, "client", epoch, sequence)
+    return JournalWriter(folder, f"client-{of}" if of else "client", epoch, sequence)
 
 
 def read_journal(folder: Path) -> list[dict[str, Any]]:

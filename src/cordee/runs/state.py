@@ -230,7 +230,7 @@ class _Clock:
     def at(self, event: dict[str, Any]) -> float:
         wall = parse_utc(event["time"])
         writer, mono = event["writer"], event.get("mono")
-        if writer == "client" or mono is None:
+        if writer.startswith("client") or mono is None:
             return wall
         base = self._base.setdefault(writer, (wall, mono))
         return base[0] + (float(mono) - base[1])

@@ -264,7 +264,7 @@ class Clear(NamedTuple):
 
 
 class Bye(NamedTuple):
-    """The agent is to end; `another` one serves its node and uses what it would remove."""
+    """The agent is to end; `another` one serves its node, now or in the next segment, and uses what it would remove."""
 
     another: bool = False
 

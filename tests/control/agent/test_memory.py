@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,10 +15,13 @@ import pytest
 
 from cordee.control.agent.ranks import channels
 from cordee.control.agent.ranks.channels import NoRoom, RankChannels
+from cordee.control.agent.ranks.unread_channels import may_go
 from cordee.control.launch.srun.handover import ERR, OUT, WORD, Handover, RankOrder
 from cordee.control.supervisor.disks.startup import SUPERVISOR
 from cordee.machine import node_folder as memory
 from cordee.machine.node_folder import NodeFolder, folders_of, name_of_user, sweep_abandoned
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import JournalWriter, read_journal
 from cordee.wire.channel import ChannelWriter
 
 
@@ -90,6 +94,82 @@ def test_only_what_nobody_holds_and_nobody_used_of_late_is_swept(places):
     used.touch()
     used.release()
     assert sweep_abandoned() == []
+
+
+@pytest.fixture
+def left(places, tmp_path):
+    """A run of which 20 steps are stored, and 5 lie unread in the memory of n1, where its agent was killed an hour ago."""
+    folder = RunFolder.create(tmp_path, "left-20261121T000000Z-abcd")
+    JournalWriter(folder.journal, "supervisor-1", 1).append("submitted", nodes=1)
+    agent = RankChannels(folder.id, "n1", root=folder.root)
+    writer = ChannelWriter(agent.create(2, 3))
+    for step in range(25):
+        writer.write(step, {"loss": 1.0})
+        if step == 19:
+            agent.acknowledge(agent.read()[1])
+    unused_for(agent.folder, 3600)
+    return folder
+
+
+def unused_for(node_folder, seconds):
+    """As if the agent had been killed so long ago."""
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{fd}") == str(node_folder / "in-use"):
+                os.close(int(fd))
+    os.utime(node_folder / "in-use", (time.time() - seconds,) * 2)
+
+
+def findings(folder):
+    return [event["finding"] for event in read_journal(folder.journal) if event["event"] == "finding"]
+
+
+def test_what_nobody_has_read_is_kept_while_its_run_may_come_back_and_read_by_its_next_agent(left):
+    assert sweep_abandoned(may_go=may_go) == []
+    again = RankChannels(left.id, "n1", root=left.root)
+    assert sweep_abandoned(0.0, may_go=may_go) == []
+    assert not again.drained
+    again.acknowledge(again.read()[1])
+    assert again.drained
+    assert findings(left) == []
+
+
+@pytest.mark.parametrize("over", ["it has ended", "a day has passed"])
+def test_what_is_swept_unread_is_a_finding_of_its_run_with_its_steps_and_ranks(left, over):
+    (node_folder,) = folders_of(left.id, "n1")
+    if over == "it has ended":
+        JournalWriter(left.journal, "supervisor-1", 1, 1).append(
+            "ended", state="failed", exit_code=1, reason="", text=""
+        )
+    else:
+        os.utime(node_folder / "in-use", (time.time() - 2 * 86400,) * 2)
+    assert sweep_abandoned(may_go=may_go) == [node_folder]
+    (finding,) = findings(left)
+    assert (finding["rule"], finding["severity"]) == ("metrics-lost", "warn")
+    assert "5 events that rank 3 logged on n1, steps 20 to 24, were removed unread" in finding["text"]
+    (lost,) = finding["evidence"]["channels"]
+    assert lost == {"attempt": 2, "rank": 3, "events": 5, "first_step": 20, "last_step": 24}
+
+
+def test_what_is_left_of_a_run_whose_journal_cannot_be_read_is_kept_for_a_day(left):
+    (node_folder,) = folders_of(left.id, "n1")
+    shutil.rmtree(left.journal)
+    assert sweep_abandoned(may_go=may_go) == []
+    os.utime(node_folder / "in-use", (time.time() - 2 * 86400,) * 2)
+    assert sweep_abandoned(may_go=may_go) == [node_folder]
+
+
+def test_channels_that_are_broken_or_no_channels_hold_nothing_up(left):
+    (node_folder,) = folders_of(left.id, "n1")
+    os.truncate(node_folder / "2-3.channel", 1 << 30)
+    (node_folder / "2-4.channel").touch()
+    (node_folder / "x-5.channel").mkdir()
+    assert sweep_abandoned(may_go=may_go) == [node_folder]
+
+
+def test_what_is_left_of_a_run_whose_folder_is_gone_is_swept(left):
+    shutil.rmtree(left.root)
+    assert len(sweep_abandoned(may_go=may_go)) == 1
 
 
 def test_a_folder_that_is_being_swept_is_made_again_by_who_needs_it(places):

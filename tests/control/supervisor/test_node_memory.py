@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
+import cordee
 from cordee.machine.node_folder import NodeFolder, folders_of, memory_places
 from support.hosts.preloading import build_faults, faulty
 
@@ -102,3 +105,43 @@ def test_an_agent_whose_sampling_fails_says_so_and_stays(job, tmp_path):
         assert (state.state, state.restarts, state.step) == ("finished", 0, 19)
         assert any("what this node measures is not complete: IsADirectoryError" in text for text in troubles(run))
     folder.remove()
+
+
+LOGS_BESIDE = """
+import os, sys, time
+import cordee
+for step in range(200):
+    cordee.log(step=step, loss=1.0)
+    with open(sys.argv[1], "a") as told:
+        told.write(f"{os.environ['CORDEE_ATTEMPT']} {step}\\n")
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.gate
+def test_what_ranks_logged_is_brought_by_the_next_agent_when_theirs_was_ended_while_no_supervisor_answered(
+    job, start, tmp_path
+):
+    beside = tmp_path / "told"
+    run = start(job(LOGS_BESIDE, run=f"python train.py {beside}"))
+    run.wait(lambda _: beside.is_file() and beside.read_text().count("\n") > 20)
+    run.kill("supervisor", signal.SIGSTOP)
+    before = beside.read_text().count("\n")
+    run.wait(lambda _: beside.read_text().count("\n") > before + 20)
+    run.kill("agent local-0", signal.SIGTERM)
+    run.wait(lambda _: not any(b"train.py" in _command(pid) for pid in run.processes()))
+    run.kill("supervisor", signal.SIGCONT)
+    assert run.wait_end().state == "finished"
+    events = cordee.open_run(run.folder.root).events()["loss"]
+    stored = [f"{attempt} {step}" for attempt, step in zip(events["attempt"], events["step"], strict=True)]
+    assert sorted(set(beside.read_text().splitlines()) - set(stored)) == []
+    assert len(stored) == len(set(stored))
+    assert run.events("finding") == []
+    assert list(folders_of(run.folder.id, "local-0")) == []
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -13,7 +13,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_grid, encode_schema, list_parts
 from cordee.telemetry.store.reader import open_run
-from cordee.wire.messages import Telemetry
+from cordee.wire.messages import RankStep, Telemetry
 
 
 class Led:
@@ -46,6 +46,26 @@ def test_ranks_with_too_many_metric_names_become_one_finding_each_time_some_are_
     (finding,) = led.findings()
     assert (finding["rule"], finding["severity"], finding["given"]) == ("metric-names-capped", "warn", 8)
     assert "ranks 3, 4" in finding["text"]
+
+
+def test_a_node_that_is_lost_while_its_ranks_log_is_a_finding_unless_an_agent_comes_to_read_what_is_left(led):
+    nodes = {name: Node(name) for name in ("n-2", "n-10", "n-3")}
+    for rank, node in enumerate(nodes.values()):
+        led.intake.message(node, Telemetry(0, (RankStep(rank, 40 + rank),), unread_bytes=0), b"")
+    led.intake.end_attempt(1)
+    led.intake.lost(nodes["n-2"])
+    assert remarks.closing_findings([], led.intake) == [], "its ranks had ended, and all was told"
+    for rank, node in enumerate(nodes.values()):
+        led.intake.message(node, Telemetry(1, (RankStep(rank, 50 + rank),), unread_bytes=0), b"")
+    for node in nodes.values():
+        led.intake.lost(node)
+    for unread_bytes in (None, 8, 0):
+        assert "n-3" in remarks.cut_off(led.intake)[0].evidence["nodes"]
+        led.hear("n-3", unread_bytes=unread_bytes)
+    (finding,) = remarks.closing_findings([], led.intake)
+    assert (finding.rule, finding.severity) == ("metrics-lost", "warn")
+    assert "n-2, n-10: what ranks 0, 1 logged after step 50 to 51 may be missing" in finding.text
+    assert finding.evidence == {"nodes": ["n-2", "n-10"], "ranks": [0, 1], "after_steps": [50, 51]}
 
 
 def test_nodes_whose_clocks_differ_are_named_with_by_how_much(led, monkeypatch):

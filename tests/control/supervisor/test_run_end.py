@@ -30,26 +30,36 @@ def owner_of(folder: RunFolder) -> Ownership:
 
 
 class Saying:
-    """A node whose agent has one more thing to say, and is told what a supervisor says at the end."""
+    """A node whose agent has said all but so many bytes, and is told what a supervisor says at the end."""
 
-    name, connection, unread_bytes, queued_log_bytes = "n1", None, 0, 0
+    name, connection, queued_log_bytes = "n1", None, 0
+
+    def __init__(self, unread_bytes: int = 0) -> None:
+        self.unread_bytes = unread_bytes
 
 
 class Finishing:
     """A supervisor whose run, or segment, has come to its end; `at_goodbye` is done while its agents are let go."""
 
-    def __init__(self, folder: RunFolder, at_goodbye) -> None:
-        self.folder, self.continued, self.let_go = folder, [], []
+    def __init__(self, folder: RunFolder, at_goodbye, unread_bytes: int = 0, stored: bool = True) -> None:
+        self.folder, self.continued, self.let_go, self.stored, self.byes = folder, [], [], stored, []
         self.ownership = owner_of(folder)
         self.epoch = self.ownership.claim()
         journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch)
-        intake = SimpleNamespace(flush=lambda: None, close=self._nothing, write_the_rest=self._all)
-        agents = SimpleNamespace(tell=lambda node, message: isinstance(message, messages.Bye) and at_goodbye())
+        intake = SimpleNamespace(flush=lambda: None, close=self._close, write_the_rest=self._all, cut_off={})
+
+        def tell(node, message) -> None:
+            if isinstance(message, messages.Bye):
+                self.byes.append(message)
+                at_goodbye()
+
+        agents = SimpleNamespace(tell=tell)
         place = SimpleNamespace(
             chains=True, go_on=self._go_on, let_go=self._let_go, plan=SimpleNamespace(parent="", node_parts={})
         )
         checkpoints = SimpleNamespace(newest=lambda: None)
-        parts = Parts(folder, place, journal, Lanes(), checkpoints, self.ownership, agents, {"n1": Saying()}, intake)
+        nodes = {"n1": Saying(unread_bytes)}
+        parts = Parts(folder, place, journal, Lanes(), checkpoints, self.ownership, agents, nodes, intake)
         notices = SimpleNamespace(tell=lambda: None)
         self.ending = Ending(parts, None, notices, Chain(SegmentPolicy(max_segments=3), possible=True))
 
@@ -68,8 +78,8 @@ class Finishing:
     def _let_go(self, ended: bool) -> None:
         self.let_go.append((ended, self.events[-1]))
 
-    async def _nothing(self, most_s: float) -> None:
-        return None
+    async def _close(self, most_s: float) -> bool:
+        return self.stored
 
     async def _all(self, most_s: float) -> bool:
         return True
@@ -102,3 +112,12 @@ def test_a_supervisor_that_nobody_follows_writes_the_end_once_or_has_the_run_go_
     assert last.end(FINISHED) == FINISHED
     assert last.let_go == [(True, "ended")]
     assert finishing.events == ["segment_ended", "continued", "ended"]
+
+
+@pytest.mark.parametrize(("unread_bytes", "stored"), [(0, True), (0, False), (8, True)])
+def test_what_is_not_stored_is_left_on_its_node_where_the_run_goes_on(folder, monkeypatch, unread_bytes, stored):
+    monkeypatch.setattr("cordee.control.supervisor.run_end._LAST_TELEMETRY_S", 0.0)
+    for over, goes_on in ((SegmentOver("preempted", "preempted"), True), (FINISHED, False)):
+        finishing = Finishing(folder, lambda: None, unread_bytes, stored)
+        finishing.end(over)
+        assert finishing.byes == [messages.Bye(another=goes_on and (unread_bytes > 0 or not stored))]

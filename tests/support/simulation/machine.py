@@ -295,6 +295,7 @@ class Channels:
         """See RankChannels."""
 
     touch = remove = renew
+    drained = False
 
     def create(self, attempt: int, rank: int) -> str:
         """See RankChannels."""
@@ -454,7 +455,7 @@ class SimulatedMachine(NodeTasks):
         )
         return SlotAllocator(lambda: NodeSlots(cores, gpus))
 
-    def channels(self, run: str, node: str, tell: Callable[[str], None]) -> Any:
+    def channels(self, run: str, node: str, tell: Callable[[str], None], root: Path) -> Any:
         """Return the channels of this node."""
         return Channels(self._world, self._host)
 

@@ -69,12 +69,12 @@ class Agent:
         self._loop = asyncio.get_running_loop()
         self._ending, self._disconnected = asyncio.Event(), asyncio.Event()
         self._last_act: Optional[asyncio.Task[None]] = None
-        self._another = False
+        self._dismissed: Optional[Bye] = None
         self._troubles = NodeTroubles(node)
         self._uplink = Uplink(self._timeouts.lease_s, self._timeouts.heartbeat_s, self._give_up)
         owner = f"{plan.run}/{node}/"
         machine.take_over(owner)
-        self._channels = machine.channels(plan.run, node, self._troubles.tell)
+        self._channels = machine.channels(plan.run, node, self._troubles.tell, folder.root)
         kill_s = self._timeouts.kill_s
         self._watched = WatchedTasks(lambda **told: machine.tasks(f"{owner}{incarnation}", kill_s=kill_s, **told))
         self._slots = machine.slots()
@@ -173,7 +173,7 @@ class Agent:
             if self._uplink.connection is not None:
                 self._uplink.connection.close("the agent ends")
             self._log.close()
-            if code == 0 and not self._another:
+            if code == 0 and self._leaves_nothing:
                 self._channels.remove()
         return code
 
@@ -250,8 +250,13 @@ class Agent:
     # The end
 
     def _bye(self, order: Bye, body: bytes) -> None:
-        self._another = order.another
+        self._dismissed = order
         self._ending.set()
+
+    @property
+    def _leaves_nothing(self) -> bool:
+        """Whether nobody is to read what ranks have said: it is stored, or the supervisor says what is lost."""
+        return self._channels.drained if self._dismissed is None else not self._dismissed.another
 
     def _give_up(self, error: CordeeError) -> None:
         """Too much waits to be told: this agent cannot go on."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Collection, Optional
 
 from cordee import wire
 from cordee.control.agent.output import OutputLog
 from cordee.control.agent.ranks.channels import RankChannels
+from cordee.control.agent.ranks.unread_channels import may_go
 from cordee.machine.gpus.affinity import range_list
 from cordee.machine.inventory import read_slots
 from cordee.machine.node_folder import sweep_abandoned
@@ -74,8 +75,8 @@ class NodeTasks:
         processes.kill_all(frozen, signal.SIGCONT)
 
     def tidy(self) -> None:
-        """Remove, at leisure, what runs that are gone left in this node's memory."""
-        asyncio.get_running_loop().run_in_executor(None, sweep_abandoned)
+        """Remove, at leisure, what runs that are gone left in this node's memory; their disks may stand still."""
+        Lane("cordee-tidying").submit(partial(sweep_abandoned, may_go=may_go))
 
     def identity(self) -> dict[str, Any]:
         """Return what `hello` says of this agent's process and machine."""
@@ -94,9 +95,9 @@ class NodeTasks:
         """Return what gives tasks their part of this node."""
         return SlotAllocator(read_slots)
 
-    def channels(self, run: str, node: str, tell: Callable[[str], None]) -> RankChannels:
+    def channels(self, run: str, node: str, tell: Callable[[str], None], root: Path) -> RankChannels:
         """Return the channels of this node's ranks."""
-        return RankChannels(run, node, tell)
+        return RankChannels(run, node, tell, root=root)
 
     def samplers(
         self, node: str, pids: Callable[[], dict[int, int]], sampling: RunSampling, sharing: int

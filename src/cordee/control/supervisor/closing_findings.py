@@ -17,6 +17,7 @@ from cordee.control.supervisor.node_findings import NodeFindings, named
 from cordee.control.supervisor.telemetry.sink import TelemetrySink
 from cordee.core.clock import monotonic
 from cordee.core.findings import Finding
+from cordee.core.units import natural
 from cordee.machine.processes.module_command import module_argv
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter
@@ -71,7 +72,24 @@ def closing_findings(nodes: list[Node], intake: TelemetrySink) -> list[Finding]:
     if intake.dropped_bytes:
         text = f"{intake.dropped_bytes} bytes of telemetry could not be written"
         findings.append(Finding(text, "warn", "telemetry-dropped", next=_MAKE_ROOM))
-    return findings
+    return findings + cut_off(intake)
+
+
+def cut_off(intake: TelemetrySink) -> list[Finding]:
+    """Return which nodes were lost with what their ranks had just logged: in one finding, or none."""
+    if not intake.cut_off:
+        return []
+    nodes = sorted(intake.cut_off, key=natural)
+    steps = {rank: step for node in nodes for rank, step in intake.cut_off[node].items()}
+    of = f"{'rank' if len(steps) == 1 else 'ranks'} {named(list(map(str, sorted(steps))))}"
+    low, high = min(steps.values()), max(steps.values())
+    text = (
+        f"{named(nodes)}: what {of} logged after step {low if low == high else f'{low} to {high}'} may be missing: "
+        "the node was lost, and no agent has come there since to read it"
+    )
+    evidence = {"nodes": nodes, "ranks": sorted(steps), "after_steps": [low, high]}
+    next_step = "the curves of these ranks may lack points there; the next attempt began at its checkpoint"
+    return [Finding(text, "warn", "metrics-lost", evidence=evidence, next=next_step)]
 
 
 class Notices:

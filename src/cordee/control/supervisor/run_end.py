@@ -114,7 +114,10 @@ class Ending:
             if refusal is not None:
                 return Ended("failed", over.exit_code, refusal.reason, refusal.text)
             segments.write_end(self._journal, segment.number, over.reason, newest, progressed, how)
-        await self._release_nodes(group)
+        await self._release_nodes(group, goes_on=True)
+        for finding in remarks.cut_off(self._intake):
+            self._journal.append("finding", finding=finding.document())
+        self._intake.cut_off.clear()
         server.close()
         await self._write_the_rest()
         if how == BY_SCHEDULER:
@@ -178,8 +181,8 @@ class Ending:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _REFUSED_S)
 
-    async def _release_nodes(self, group: str) -> None:
-        """Take in what the agents still have to say, and let them go; once."""
+    async def _release_nodes(self, group: str, goes_on: bool = False) -> None:
+        """Take in what the agents still have to say, and let them go; once. Where the run goes on, the rest is left to the next agent there."""
         if self._released:
             return
         self._released = True
@@ -194,9 +197,10 @@ class Ending:
         ):
             self._intake.flush()
             await asyncio.sleep(_TICK_S)
-        await self._intake.close(_LAST_TELEMETRY_S)
+        stored = await self._intake.close(_LAST_TELEMETRY_S)
         for node in nodes:
-            self._agents.tell(node, messages.Bye())
+            left = node.unread_bytes > 0 or not stored
+            self._agents.tell(node, messages.Bye(another=goes_on and left))
             if node.connection is not None:
                 await node.connection.drain()
 

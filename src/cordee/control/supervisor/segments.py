@@ -94,7 +94,7 @@ def last_sign(folder: RunFolder, until: Optional[float] = None) -> Optional[floa
     for place in (folder.journal, folder.logs, folder.telemetry):
         try:
             with os.scandir(place) as entries:
-                files = [entry for entry in entries if entry.is_file() and entry.name != "client.jsonl"]
+                files = [entry for entry in entries if entry.is_file() and not entry.name.startswith("client")]
                 for file in files:
                     changed = file.stat().st_mtime
                     signs.append(changed)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Callable, Optional
 
 from cordee.control.agent.ranks.data_positions import DataPositions
 from cordee.core.errors import CordeeError
 from cordee.core.units import format_size
-from cordee.machine.node_folder import NodeFolder, folders_of, memory_places, name_of_user
+from cordee.machine.node_folder import IN_USE, RUN, NodeFolder, folders_of, memory_places, name_of_user
 from cordee.runs.folder import say
 from cordee.telemetry.node.blocklog import encode_events
 from cordee.telemetry.node.logged_names import LoggedNames
@@ -43,6 +44,7 @@ class RankChannels:
         run: the run id.
         node: the node's name.
         tell: takes a sentence when a channel had to be made elsewhere than in memory.
+        root: the run's folder, which whoever sweeps here later finds by a link; None: that is not needed.
 
     Attributes:
         data: how far the ranks are in their data sets.
@@ -53,9 +55,12 @@ class RankChannels:
         NoRoom: this node has no place where a folder can be made.
     """
 
-    def __init__(self, run: str, node: str, tell: Callable[[str], None] = say) -> None:
-        self._run, self._node, self._tell = run, node, tell
+    def __init__(self, run: str, node: str, tell: Callable[[str], None] = say, *, root: Optional[Path] = None) -> None:
+        self._run, self._node, self._tell, self._root = run, node, tell, root
         earlier = list(folders_of(run, node))
+        for folder in earlier:
+            with suppress(OSError):  # not swept while it is read
+                os.utime(folder / IN_USE)
         self._places: dict[Path, NodeFolder] = {}
         self._main = self._first_place()
         self._open: dict[tuple[int, int], ChannelReader] = {}
@@ -90,6 +95,9 @@ class RankChannels:
             if found.path.parent.parent != wanted:
                 say(f"cordee agent {self._node}: {wanted} is not this user's alone; this run uses {found.path}")
         found.renew()
+        if self._root is not None:
+            with suppress(FileExistsError):
+                (found.path / RUN).symlink_to(self._root)
         return found
 
     @property
@@ -214,6 +222,11 @@ class RankChannels:
             if reader is not None:
                 reader.acknowledge(cursor)
         self._remove_drained()
+
+    @property
+    def drained(self) -> bool:
+        """Whether the supervisor has stored all that ranks have said."""
+        return all(reader.drained for reader in self._open.values())
 
     @property
     def total(self) -> Optional[int]:

@@ -33,6 +33,10 @@ class TelemetrySink:
         lane: what does the writing, the journal's too.
         disk: where it writes.
         tell: says something to an agent.
+
+    Attributes:
+        cut_off: the nodes that were lost while ranks logged there, and of whose channels nothing was heard since; of each
+            the last step of each rank that was told.
     """
 
     def __init__(
@@ -55,6 +59,8 @@ class TelemetrySink:
         self._stored: dict[Node, int] = {}
         self._next_flush = monotonic() + _ACKNOWLEDGE_S
         self._steps: dict[int, int] = {}
+        self._steps_of: dict[str, dict[int, int]] = {}
+        self.cut_off: dict[str, dict[int, int]] = {}
         self.taken_bytes = 0
         self.total: Optional[int] = None
         self.lost_samples: dict[str, int] = {}
@@ -78,6 +84,7 @@ class TelemetrySink:
     def new_attempt(self) -> None:
         """Forget the ranks' steps: the new ones begin where their checkpoint says."""
         self._steps.clear()
+        self._steps_of.clear()
 
     def message(self, node: Node, message: Telemetry, body: bytes) -> None:
         """Store one telemetry message."""
@@ -90,6 +97,10 @@ class TelemetrySink:
         if message.log:
             node.log = message.log
         self._steps.update(message.steps)
+        if message.steps:
+            self._steps_of.setdefault(node.name, {}).update(message.steps)
+        if message.unread_bytes == 0:  # whoever came back, or followed, has read what was left
+            self.cut_off.pop(node.name, None)
         if message.total:
             self.total = message.total
         if message.lost_samples:
@@ -108,6 +119,9 @@ class TelemetrySink:
 
     def lost(self, node: Node) -> None:
         """A node's agent is gone: its successor counts its messages anew."""
+        steps = self._steps_of.pop(node.name, None)
+        if steps:
+            self.cut_off[node.name] = steps
         self._waiting.pop(node, None)
         self._being_stored.pop(node, None)
         self._stored.pop(node, None)
@@ -122,6 +136,7 @@ class TelemetrySink:
     def end_attempt(self, attempt: int) -> None:
         """Write everything, and what more is heard of this attempt's data as soon as it is."""
         self.data.end(attempt)
+        self._steps_of.clear()
         self.flush()
 
     def flush(self) -> None:
@@ -160,14 +175,14 @@ class TelemetrySink:
         for node, sequence in part:
             self._tell(node, Ack(sequence))
 
-    async def close(self, most_s: float) -> None:
-        """Have all that is left written, acknowledged and made durable, as far as that takes no longer than `most_s`."""
+    async def close(self, most_s: float) -> bool:
+        """Have all that is left written, acknowledged and made durable; return whether it is, after at most `most_s`."""
         deadline = monotonic() + most_s
         while (self._storing is not None or self._bodies or self._stored) and monotonic() < deadline:
             self.flush()
             await asyncio.sleep(0.01)
         self.flush()
-        await self.write_the_rest(deadline - monotonic())
+        return await self.write_the_rest(deadline - monotonic())
 
     async def write_the_rest(self, most_s: float) -> bool:
         """Write, again and again for at most so long, what the disk has not taken for good; return whether it has now."""
