@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -91,3 +93,49 @@ def test_show_completes_what_it_shows(left, capsys):
     assert ended.value.code == 0
     assert "finished" in capsys.readouterr().out
     assert list_parts(left.telemetry) == []
+
+
+def told(capsys, *words: str) -> tuple[str, str]:
+    """Run a command that succeeds and return what it printed."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    assert ended.value.code == 0
+    return capsys.readouterr()
+
+
+def test_show_says_that_the_report_was_made_now_and_from_then_on_where_it_is(left, capsys):
+    show = ("show", left.id, "--runs", str(left.root.parent))
+    page = left.report / "index.html"
+    assert f"report      {page} (made now)\n" in told(capsys, *show)[0]
+    assert f"report      {page}\n" in told(capsys, *show)[0]
+
+
+def test_show_leaves_a_run_that_has_just_ended_to_its_supervisor_and_says_so(left, capsys, monkeypatch):
+    now = state(left).ended_at + 5.0
+    give_clock(monkeypatch, "cordee.faces.report.completion", time=lambda: now)
+    out, _ = told(capsys, "show", left.id, "--runs", str(left.root.parent))
+    assert "report      still to be made: the run's supervisor does it now" in out
+    assert not left.report.joinpath("index.html").exists()
+
+
+def test_watch_makes_the_report_of_what_it_shows(left, capsys):
+    out, _ = told(capsys, "watch", left.id, "--once", "--runs", str(left.root.parent))
+    assert f"report      {left.report / 'index.html'} (made now)" in out
+    assert reported(left, state(left))
+
+
+@pytest.mark.parametrize("why", ["another owner", "a disk that is read-only"])
+def test_who_may_not_write_there_is_shown_the_report_which_is_not_stored(left, capsys, monkeypatch, why):
+    if why == "another owner":
+        os_of_others = types.SimpleNamespace(**{**vars(os), "geteuid": lambda: os.geteuid() + 1})
+    else:
+        os_of_others = types.SimpleNamespace(**{**vars(os), "access": lambda path, mode: mode != os.W_OK})
+    monkeypatch.setattr("cordee.faces.report.completion.os", os_of_others)
+    before = sorted(left.root.rglob("*"))
+    where = ("--runs", str(left.root.parent))
+    assert f"`cordee report {left.id}` shows it without storing it" in told(capsys, "show", left.id, *where)[0]
+    out, err = told(capsys, "report", left.id, *where)
+    assert left.id in out
+    assert f"only the owner of {left.root} may write there" in err
+    assert json.loads(told(capsys, "report", left.id, *where, "--json")[0])["run"]
+    assert sorted(left.root.rglob("*")) == before

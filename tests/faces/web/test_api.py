@@ -16,8 +16,10 @@ import cordee
 from cordee.core import registry
 from cordee.faces.web.answers.tables import ARROW_TYPE, FRAME_TYPE, NumberTable, encode
 from cordee.runs.folder import RunFolder
+from cordee.telemetry.node.blocklog import list_parts
 from cordee.telemetry.store import views
 from cordee.telemetry.store.reader import Run
+from cordee.testing.patience import PatientWait
 from support.made.runs import MadeRun, write_run
 from support.servers.serving import ServedRuns
 
@@ -283,6 +285,20 @@ def test_looking_at_a_run_writes_nothing_into_its_folders(runs: Path) -> None:
         while client.get(f"{of_run}/score").json()["status"] == "computing":
             time.sleep(0.1)
     assert snapshot(runs) == before
+
+
+@pytest.mark.gate
+def test_a_run_that_is_shown_and_has_no_report_gets_it_beside_the_server(runs: Path, real: None) -> None:
+    folder = write_run(runs, MadeRun(4, 20, started_at=time.time() - 3600.0), seal=False)
+    other = write_run(runs, MadeRun(4, 20, name="other"), seal=False)
+    with ServedRuns(runs, completes=True) as server, httpx.Client(base_url=server.url, timeout=300.0) as client:
+        path, patience = f"/api/runs/{folder.id}", PatientWait(60.0)
+        assert client.get(path).json()["report"] is None
+        while client.get(path).json()["report"] is None and not patience.over():
+            time.sleep(0.1)
+        assert client.get(path).json()["report"] == str(folder.report / "index.html")
+    assert list_parts(folder.telemetry) == []
+    assert not (other.report / "index.html").exists()
 
 
 def test_a_recording_is_shown_wherever_it_lies(tmp_path: Path, runs: Path) -> None:

@@ -28,6 +28,7 @@ class ServedRuns:
         hosts: further names by which it may be called.
         port: 0 is any.
         request_s: how long a connection may take for its first request.
+        completes: whether runs that are shown get the report that they lack.
 
     Attributes:
         url: where it is, without a slash at the end.
@@ -43,9 +44,10 @@ class ServedRuns:
         hosts: Iterable[str] = (),
         port: int = 0,
         request_s: float = REQUEST_S,
+        completes: bool = False,
     ) -> None:
         allowed = {os.geteuid()} if users is None else set(users)
-        self.app = make_app(folders, singles=singles, hosts=hosts, tokens=tokens, users=allowed)
+        self.app = make_app(folders, singles=singles, hosts=hosts, tokens=tokens, users=allowed, completes=completes)
         self._listener = listen("127.0.0.1", port)
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

@@ -8,6 +8,7 @@ from cordee.core.terminal.output import print_json
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.machine.foreign_files import read_json, read_regular
+from cordee.runs.folder import RunFolder
 
 
 @click.command()
@@ -22,10 +23,13 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
       cordee report last
     """
     from cordee.faces.report import render
-    from cordee.faces.report.completion import complete, reported
+    from cordee.faces.report.completion import complete, may_store, reported
 
     folder = found(run, runs)
     state = state_of(folder)
+    if not may_store(folder):
+        _show(folder, as_json)
+        return
     page = folder.report / "index.html"
     if not (complete(folder, state) and reported(folder, state)):
         page = render(folder.root)
@@ -34,3 +38,16 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
         return
     click.echo(read_regular(folder.report / "report.txt", folder.root).decode(), nl=False)
     click.echo(f"report  {page}")
+
+
+def _show(folder: RunFolder, as_json: bool) -> None:
+    from cordee.faces.report.data import collect
+    from cordee.faces.report.document import report_document
+    from cordee.faces.report.text import render_text
+
+    data = collect(folder)
+    if as_json:
+        print_json(report_document(data))
+    else:
+        click.echo(render_text(data), nl=False)
+    click.echo(f"cordee: the report is not stored: only the owner of {folder.root} may write there", err=True)

@@ -60,6 +60,7 @@ def command(
         hosts=[*hosts, *_names(address, local)],
         tokens=known,
         users={os.geteuid(), _ROOT} if local else (),
+        completes=True,
     )
     listener = listen(address, port)
     name = _names(address, local)[0]

@@ -7,7 +7,7 @@ import click
 from cordee.core.terminal.output import print_json
 from cordee.core.units import format_duration, utc_text
 from cordee.faces.cli.scheduler_state import stand, words
-from cordee.faces.report.completion import complete
+from cordee.faces.report.completion import completed
 from cordee.faces.report.container import container_words
 from cordee.faces.report.run_document import family, run_document
 from cordee.faces.report.segments import began_words, segment_words, worth_showing
@@ -33,12 +33,14 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
     """
     folder = found(run, runs)
     state, standing = stand(folder, state_of(folder))
-    complete(folder, state)
+    report = completed(folder, state)
     if as_json:
         print_json({**run_document(folder, state), "standing": vars(standing) if standing else None})
         return
     for line in describe(folder, state):
         click.echo(line)
+    if report is not None:
+        click.echo(f"report      {report}")
     if standing is not None and not state.ended:
         click.echo(f"scheduler   {words(standing)}")
     if state.state == "failed" or (standing is not None and state.state == "queued"):
@@ -90,6 +92,4 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
     findings = [*state.findings, *(finding for view in views for finding in view.findings())]
     lines += [f"finding     {finding}" for finding in findings]
     lines.append(f"folder      {folder.root}")
-    if (folder.report / "index.html").is_file():
-        lines.append(f"report      {folder.report / 'index.html'}")
     return lines

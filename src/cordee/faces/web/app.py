@@ -46,8 +46,9 @@ def make_app(
     hosts: Iterable[str] = (),
     tokens: Sequence[Token] = (),
     users: Iterable[int] = (),
+    completes: bool = False,
 ) -> Guard:
-    """Return the pages and the HTTP interface over run folders, read-only; its `close` ends streams and children.
+    """Return the pages and the HTTP interface over run folders; its `close` ends streams and children.
 
     Args:
         folders: each holds runs.
@@ -55,9 +56,10 @@ def make_app(
         hosts: names beside this machine's own by which the server may be called.
         tokens: those with the scope read may look.
         users: user ids whose connections on this machine need no token.
+        completes: whether this user's runs that are shown get the report that their end left to be made; else nothing is written.
     """
     shelf = RunLibrary([Path(folder) for folder in folders], map(Path, singles))
-    server = RunsServer(shelf, Hub(shelf), RunsSite(shelf.folders), Cache())
+    server = RunsServer(shelf, Hub(shelf), RunsSite(shelf.folders), Cache(), completes)
 
     app = FastAPI(
         title="Cordée", version=cordee.__version__, docs_url=None, redoc_url=None,

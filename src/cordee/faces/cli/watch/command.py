@@ -28,10 +28,14 @@ def command(run: str, once: bool, runs: str | None, as_json: bool) -> None:
     """
     folder = found(run, runs)
     from cordee.faces.cli.watch.screen import WatchScreen, watch
+    from cordee.faces.report.completion import completed
 
     if as_json:
         view = WatchScreen(folder)
         view.read()
+        completed(folder, view.state)
         print_json(view.document())
         return
-    watch(folder.root, once=once or not sys.stdout.isatty())
+    report = completed(folder, watch(folder.root, once=once or not sys.stdout.isatty()))
+    if report is not None:
+        click.echo(f"report      {report}")

@@ -13,6 +13,7 @@ from cordee.faces.cli.watch import views
 from cordee.faces.cli.watch.keys import leaving
 from cordee.faces.cli.watch.state import WatchState
 from cordee.runs.folder import RunFolder
+from cordee.runs.state import RunState
 from cordee.systems.score.views import Scores
 
 _REFRESH_S = 0.5
@@ -20,8 +21,8 @@ _MANY_RANKS, _SLOW_S = 1000, 2.0
 _PIPE_HEIGHT = 50
 
 
-def watch(folder: Path, *, once: bool = False) -> None:
-    """Show a run until it has ended or q is pressed; with `once` print one picture. The run itself is not touched.
+def watch(folder: Path, *, once: bool = False) -> RunState:
+    """Show a run until it has ended or q is pressed, and return its last state; with `once` print one picture.
 
     Raises:
         RunFolderError: the journal cannot be read, for instance because the folder was deleted.
@@ -32,7 +33,7 @@ def watch(folder: Path, *, once: bool = False) -> None:
     if once:
         height = console.height if console.is_terminal else _PIPE_HEIGHT
         console.print(view.picture(height, console.width))
-        return
+        return view.state
     view.scores = Scores()
     try:
         with leaving() as leaves, Live(console=console, screen=True, auto_refresh=False) as live:
@@ -44,6 +45,7 @@ def watch(folder: Path, *, once: bool = False) -> None:
     finally:
         view.scores.close()
     console.print(view.picture(console.height, console.width))
+    return view.state
 
 
 class WatchScreen(WatchState):

@@ -56,6 +56,9 @@ def run(
     brief: Annotated[bool, Query(description="Without `ranks` and the results of each node, which are long.")] = False,
 ) -> Response:
     """Return one run: all of `cordee show --json`, with phases, attempts, checkpoints, progress and what is missing."""
-    reading = server_of(request).shelf.reading(run)
+    server = server_of(request)
+    reading = server.shelf.reading(run)
     often = None if reading.ended() else int(time.time())
+    if often is None:
+        server.complete(run, reading)
     return run_document_answer(request, reading, lambda: page_document(reading, brief=brief), often=often)
