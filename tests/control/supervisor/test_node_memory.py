@@ -125,12 +125,13 @@ def test_what_ranks_logged_is_brought_by_the_next_agent_when_theirs_was_ended_wh
     beside = tmp_path / "told"
     run = start(job(LOGS_BESIDE, run=f"python train.py {beside}"))
     run.wait(lambda _: beside.is_file() and beside.read_text().count("\n") > 20)
-    run.kill("supervisor", signal.SIGSTOP)
+    run.kill("keeper", signal.SIGSTOP)
+    run.kill("supervisor", signal.SIGKILL)
     before = beside.read_text().count("\n")
     run.wait(lambda _: beside.read_text().count("\n") > before + 20)
     run.kill("agent local-0", signal.SIGTERM)
     run.wait(lambda _: not any(b"train.py" in _command(pid) for pid in run.processes()))
-    run.kill("supervisor", signal.SIGCONT)
+    run.kill("keeper", signal.SIGCONT)
     assert run.wait_end().state == "finished"
     events = cordee.open_run(run.folder.root).events()["loss"]
     stored = [f"{attempt} {step}" for attempt, step in zip(events["attempt"], events["step"], strict=True)]
