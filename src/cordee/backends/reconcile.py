@@ -6,8 +6,9 @@ import time
 from glob import escape
 
 from cordee.control.supervisor.segments import last_sign
-from cordee.core.errors import EXIT_INTERNAL
-from cordee.job.submit._base import Standing
+from cordee.core.errors import EXIT_INTERNAL, CordeeError
+from cordee.job.submit import ReleasesHolds, Standing, plan_of, submitter
+from cordee.job.submit.parent import open_children
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import RunState, replay
@@ -61,3 +62,29 @@ def settle(folder: RunFolder, standing: Standing) -> RunState:
         text=text,
     )
     return replay(read_journal(folder.journal), folder.id)
+
+
+def release_hold(folder: RunFolder, standing: Standing) -> bool:
+    """Release a job that its place holds by itself, once in a run, where the cluster's profile says `release_held`.
+
+    Returns whether it was released now. What was done, or refused, stands in the journal; a place that does not answer is
+    asked again by whoever looks next.
+    """
+    if not standing.releasable or standing.job is None:
+        return False
+    for run in (folder, *open_children(folder)):
+        state, plan = replay(read_journal(run.journal), run.id), plan_of(run)
+        place = submitter(plan["backend"])
+        if state.job != standing.job or state.ended or state.cancel_requested or state.hold_released:
+            continue
+        if not plan.get("release_held") or not isinstance(place, ReleasesHolds):
+            continue
+        refused = ""
+        try:
+            if not place.release(standing.job):
+                continue
+        except CordeeError as error:
+            refused = error.text
+        client_journal(run.journal).append("hold_released", job=standing.job, held=standing.reason, refused=refused)
+        return not refused
+    return False

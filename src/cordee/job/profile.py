@@ -353,6 +353,8 @@ class ClusterProfile(Document):
     """Whether nobody else can read what nodes and login nodes send each other."""
     requeue: Requeue = "requeue"
     """How a chain continues: the same job again, a new job, or not at all."""
+    release_held: bool = False
+    """Whether a job that Slurm holds by itself after a failed launch is released, once in a run."""
     slurm_cluster: str | None = None
     """Slurm's own name of the cluster; where another Slurm answers, jobs are refused."""
     slurm_version: str | None = None

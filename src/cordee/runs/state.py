@@ -107,6 +107,8 @@ class RunState:
         resumed_epoch: the newest epoch when a person last had it continue; 0: nobody has.
         children: the runs below this one that were placed or have ended: `{name, run, state, job, exit_code, reason, text,
             outcome}`; `state` is placed, finished, failed, cancelled or skipped.
+        hold_released: of the job that a command released after its scheduler held it by itself: `{at, job, held, refused}`;
+            `refused` says why it could not.
     """
 
     run: str = ""
@@ -138,6 +140,7 @@ class RunState:
     started_at: Optional[float] = None
     ended_at: Optional[float] = None
     cancel_requested: bool = False
+    hold_released: Optional[dict[str, Any]] = None
     sealed_until: Optional[float] = None
     job: Optional[str] = None
     allocation: Optional[dict[str, Any]] = None
@@ -284,6 +287,10 @@ def _placed(state: RunState, event: dict[str, Any], at: float) -> None:
     state.job = event["job"]
     if state.segment_states and state.segment_states[-1].ended_at is None:
         state.segment_states[-1].job = state.job
+
+
+def _hold_released(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.hold_released = {"at": at, **{key: event[key] for key in ("job", "held", "refused")}}
 
 
 def _segment_ended(state: RunState, event: dict[str, Any], at: float) -> None:
@@ -534,6 +541,7 @@ _HANDLERS: dict[str, Callable[[RunState, dict[str, Any], float], None]] = {
     "submitted": _submitted,
     "placed": _placed,
     "continued": _placed,
+    "hold_released": _hold_released,
     "segment_ended": _segment_ended,
     "resume_requested": _resume_requested,
     "cancel_requested": _cancel_requested,

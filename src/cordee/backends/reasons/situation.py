@@ -99,7 +99,7 @@ class Situation:
             return self.state.state  # type: ignore[return-value]
         if job in STARTING_STATES:
             return "starting"
-        if job in WAITING_STATES or job == "RESV_DEL_HOLD":
+        if job in WAITING_STATES or job == "SUSPENDED":
             return "waiting"
         if job == "CANCELLED":
             return "cancelled"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
+from cordee.backends.slurm.node.commands import HELD_STATES
+
 Outlook = Literal["turn", "act", "never", "ended"]
 OUTLOOKS = {
     "turn": "starts by itself in time",
@@ -16,6 +18,8 @@ OUTLOOKS = {
     "never": "will not start as it is",
     "ended": "is how a job ended",
 }
+LAUNCH_HOLD = "launch failed requeued held"
+_HOLDS = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", LAUNCH_HOLD, "job requeued in held state", "ResvDelHold")
 
 
 class WaitReason(NamedTuple):
@@ -58,7 +62,7 @@ _REASONS: dict[str, tuple[Outlook, str, str]] = {
         "it was requeued more often than the site allows",
         "see why it ended each time with `cordee logs`, then `scontrol release {job}` or `cordee resume`",
     ),
-    "launch failed requeued held": (
+    LAUNCH_HOLD: (
         "act",
         "it could not be started on its nodes and Slurm put it on hold",
         "leave the node out with [slurm] options, then `scontrol release {job}`; tell the operators",
@@ -209,6 +213,12 @@ def split_reason(text: str) -> tuple[str, str]:
     head, _, detail = re.sub(r"^(\w+):", r"\1,", text.strip().strip("()"), count=1).partition(",")
     name = _BY_KEY.get(_key(head), (head.replace("_", " ").strip(), None))[0]
     return ("" if name in ("None", "(null)") else name), detail.replace("_", " ").strip()
+
+
+def hold_of(state: str, reason: str) -> WaitReason | None:
+    """Return what it means that a job in the queue is on hold, None when it is not."""
+    name = split_reason(reason)[0]
+    return REASONS[name] if name in _HOLDS else STATES[state] if state in HELD_STATES else None
 
 
 def known_reason(name: str) -> WaitReason | None:

@@ -11,12 +11,14 @@ from cordee.backends.slurm.node.commands import (
     ENDED_STATES,
     WAITING_STATES,
     SlurmError,
+    job_record,
     my_jobs,
     patiently,
     run_command,
     submit_once,
 )
 from cordee.backends.slurm.node.job import SCRIPT_NAME
+from cordee.backends.slurm.reasons import LAUNCH_HOLD, STATES, hold_of, split_reason
 from cordee.core.errors import SubmitError
 from cordee.job.submit._base import Standing, Submitter
 from cordee.runs.folder import RunFolder, say
@@ -103,6 +105,19 @@ class SlurmSubmitter(Submitter):
                 f"Slurm did not end the job: {error.text}", given=folder.id, next="try `cordee cancel` again later"
             ) from error
 
+    def release(self, job: str) -> bool:
+        """See ReleasesHolds."""
+        try:
+            record = job_record(job) or {}
+            if not _launch_hold(record.get("Reason", "")):
+                return False
+            run_command(["scontrol", "release", job])
+        except SlurmError as error:
+            if error.busy:
+                return False
+            raise
+        return True
+
     @staticmethod
     def _tell_waiting(error: SlurmError) -> None:
         say(f"cordee: Slurm's controller does not answer, trying again: {error.text}")
@@ -125,5 +140,15 @@ def _standing(folder: RunFolder, job: str | None, answer: JobStates) -> Standing
     if status.state in ENDED_STATES:
         return Standing("gone", job, " ".join(filter(None, (status.state, status.reason))), gone_s)
     if status.state in WAITING_STATES:
-        return Standing("waiting", job, status.reason)
+        hold = hold_of(status.state, status.reason)
+        if hold is None:
+            return Standing("waiting", job, status.reason)
+        releasable = _launch_hold(status.reason)
+        return Standing("held", job, status.reason, next=hold.next.format(job=job), releasable=releasable)
+    if status.state == "SUSPENDED":
+        return Standing("suspended", job, next=STATES[status.state].next)
     return Standing("running", job)
+
+
+def _launch_hold(reason: str) -> bool:
+    return split_reason(reason)[0] == LAUNCH_HOLD

@@ -63,7 +63,7 @@ def cancel(folder: RunFolder, *, now: bool, wait_s: float) -> RunState:
     for child in open_children(folder):
         cancel(child, now=now, wait_s=wait_s)
     standing = place.standing(folder, age_s=0.0)
-    if standing.state == "waiting":
+    if standing.queued:
         place.cancel(folder)
         return _end(folder, "cancelled while it waited in the queue")
     deadline = time.monotonic() + wait_s

@@ -16,7 +16,7 @@ from cordee.core.draw.clean import one_line
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import fold_nodes
 from cordee.core.units import format_duration, natural
-from cordee.faces.cli.scheduler_state import timely, words
+from cordee.faces.cli.scheduler_state import ask, hold_words, state_word, words
 from cordee.faces.report.completion import reported
 from cordee.faces.report.segments import end_words
 from cordee.job.submit import Standing, submitter_of
@@ -44,6 +44,8 @@ _DOING = {
     "start": "starting",
     "vet": "vetting",
     "restart": "restarting",
+    "held": "held in the queue",
+    "suspended": "suspended",
 }
 
 
@@ -118,6 +120,7 @@ class RunFollower:
         self._next_standing = time.monotonic() + _FIRST_STANDING_S
         self._gone_since: float | None = None
         self._queue_words = ("", 0.0)
+        self._standing: Standing | None = None
         self._lines = LineTail(folder.logs)
         self._said = set(milestones(self.state())) if from_now else set()
         if from_now:
@@ -158,7 +161,7 @@ class RunFollower:
                 click.echo(f"cordee: {one_line(text)}", err=True)
         self._print(self._lines.read(seen.logs, everything=False), state)
         if self._status is not None:
-            self._status.show(state)
+            self._status.show(state, self._standing)
         return state
 
     def _print(self, lines: list[tuple[int, int, bytes]], state: RunState) -> None:
@@ -187,9 +190,9 @@ class RunFollower:
         self._next_standing = now + self._lookout.seldom_s(self._place.poll_s)
         state = self._state
         if state is None or (state.state == "running" and self._lookout.heard_lately):
-            self._gone_since = None
+            self._gone_since, self._standing, self._queue_words = None, None, ("", 0.0)
             return  # its supervisor says that it lives
-        standing = timely(self._place.standing(self.folder), state)
+        standing = self._standing = ask(self._place, self.folder, state)
         self._tell_queue(standing, now)
         if standing.state != "gone":
             self._gone_since = None
@@ -206,13 +209,13 @@ class RunFollower:
 
     def _tell_queue(self, standing: Standing, now: float) -> None:
         text, said = self._queue_words
-        new = words(replace(standing, at=None))
-        if self._quiet or standing.state not in ("waiting", "unknown"):
+        new = words(replace(standing, at=None, idle_since=None))
+        if self._quiet or standing.state in ("running", "gone"):
             return
         if new != text or now - said > _QUEUE_WORDS_S:
             self._queue_words = (new, now)
             self._clear()
-            click.echo(f"cordee: {one_line(new)}", err=True)
+            click.echo(f"cordee: {one_line(words(replace(standing, at=None)))}", err=True)
 
     def _asked(self) -> str:
         self._clear()
@@ -242,9 +245,9 @@ class _StatusLine:
         self._folder = folder
         self._visible = False
 
-    def show(self, state: RunState) -> None:
+    def show(self, state: RunState, standing: Standing | None) -> None:
         """Draw the line."""
-        text = progress_text(state)
+        text = progress_text(state, standing)
         sys.stderr.write("\r\x1b[2K" + text)
         sys.stderr.flush()
         self._visible = True
@@ -257,9 +260,11 @@ class _StatusLine:
             self._visible = False
 
 
-def progress_text(state: RunState) -> str:
+def progress_text(state: RunState, standing: Standing | None = None) -> str:
     """Return one line on how far a run is: `training  ━━━━────  120/300 steps  attempt 1`."""
     phase = state.phases[-1].name if state.phases else "queue"
+    word = state_word(state.state, standing)
+    phase = {"queued": "queue", "held": "held", "suspended": "suspended"}.get(word, phase)
     parts = [_DOING.get(phase, phase)]
     if state.step is not None and state.total:
         done = max(0, min(24, round(24 * (state.step + 1) / state.total)))
@@ -305,6 +310,7 @@ def milestones(state: RunState) -> list[str]:
                 for segment in state.segment_states
                 if segment.number == attempt.get("segment") and segment.next
             ]
+    texts += hold_words(state)
     for child in state.children:
         if child["state"] == "placed":
             texts.append(f"{child['name']} begins: {child['run']}")

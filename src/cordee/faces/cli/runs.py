@@ -8,13 +8,11 @@ import click
 
 from cordee.core.terminal.output import print_json
 from cordee.core.units import format_duration, utc_text
-from cordee.faces.cli.scheduler_state import stand_all, words
+from cordee.faces.cli.scheduler_state import OPEN, stand_all, state_word, words
 from cordee.job.terminal.options import json_option, runs_folders, runs_option
 from cordee.runs.folder import RunFolder
 from cordee.runs.index import list_runs
 from cordee.runs.log_tails import plain
-
-_OPEN = ("queued", "running")
 
 
 @click.command()
@@ -31,7 +29,7 @@ def command(state: str | None, runs: str | None, as_json: bool) -> None:
       cordee runs --state failed
     """
     folders = runs_folders(runs)
-    waiting = [RunFolder(summary.folder) for summary in list_runs(*folders) if summary.state in _OPEN]
+    waiting = [RunFolder(summary.folder) for summary in list_runs(*folders) if summary.state in OPEN]
     standings = stand_all(waiting)
     summaries = [summary for summary in list_runs(*folders) if state in (None, summary.state)]
     if as_json:
@@ -51,8 +49,8 @@ def command(state: str | None, runs: str | None, as_json: bool) -> None:
         ago = f"({format_duration(time.time() - summary.submitted_at)} ago)" if summary.submitted_at else ""
         step = "-" if summary.step is None else str(summary.step)
         standing = standings.get(summary.id)
-        where = f"  {words(standing)}" if standing is not None and summary.state in _OPEN else ""
+        where = f"  {words(standing)}" if standing is not None and summary.state in OPEN else ""
         where = f"  {plain(summary.reason)}" if summary.state == "unreadable" else where
         click.echo(
-            f"{summary.id:{width}}  {summary.state:9}  {submitted:20}  {summary.nodes:5}  {step:>6}  {ago}{where}"
+            f"{summary.id:{width}}  {state_word(summary.state, standing):9}  {submitted:20}  {summary.nodes:5}  {step:>6}  {ago}{where}"
         )

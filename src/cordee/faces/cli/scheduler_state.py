@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from cordee.backends.reconcile import settle
+from cordee.backends.reconcile import release_hold, settle
+from cordee.control.supervisor.segments import last_sign
 from cordee.core.backends import abilities
 from cordee.core.errors import CordeeError
 from cordee.core.units import format_duration
-from cordee.job.submit import Standing, plan_of, submitter, submitter_of
+from cordee.job.submit import Standing, Submitter, plan_of, submitter, submitter_of
+from cordee.job.submit.parent import open_children
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
 
+OPEN = ("queued", "running")
 _NEW_S = 10.0
 
 
@@ -25,10 +28,16 @@ def stand(folder: RunFolder, state: RunState) -> tuple[RunState, Standing | None
         plan = plan_of(folder)
         if not abilities(plan["backend"]).queues:
             return state, None
-        standing = submitter_of(folder).standing(folder)
+        standing = ask(submitter_of(folder), folder, state)
     except CordeeError:
         return state, None
-    return settle(folder, standing), timely(standing, state)
+    return settle(folder, standing), standing
+
+
+def ask(place: Submitter, folder: RunFolder, state: RunState) -> Standing:
+    """Return where a run stands with its place; a job that this holds by itself is released where the profile says so."""
+    standing = timely(folder, place.standing(folder), state)
+    return _released(standing) if release_hold(folder, standing) else standing
 
 
 def stand_all(folders: list[RunFolder]) -> dict[str, Standing]:
@@ -49,19 +58,37 @@ def stand_all(folders: list[RunFolder]) -> dict[str, Standing]:
             continue
         for folder, standing in zip(runs, standings, strict=True):
             settle(folder, standing)
-            found[folder.id] = timely(standing, replay(read_journal(folder.journal), folder.id))
+            found[folder.id] = timely(folder, standing, replay(read_journal(folder.journal), folder.id))
     return found
 
 
-def timely(standing: Standing, state: RunState) -> Standing:
-    """Return the standing, without what the run's journal contradicts because the answer is older than that."""
-    if standing.at is None or standing.state not in ("waiting", "running") or not state.phases:
+def timely(folder: RunFolder, standing: Standing, state: RunState) -> Standing:
+    """Return the standing, without what the run has contradicted since the scheduler said it: by its journal, or a sign of life."""
+    at = standing.at
+    if at is None or standing.state in ("gone", "unknown") or not state.phases:
         return standing
-    if state.state == "queued" and standing.at < state.phases[-1].start:
-        return replace(standing, state="unknown", reason="")
-    if state.state == "running" and standing.state == "waiting":
-        return replace(standing, state="running", reason="", at=None)
-    return standing
+    if state.state == "queued" and at < state.phases[-1].start:
+        return Standing("unknown", standing.job, at=at)
+    released = state.hold_released or {}
+    if standing.state == "held" and released.get("job") == standing.job and at <= released["at"]:
+        standing = _released(standing)
+    if standing.state == "running" or (state.state, standing.state) == ("queued", "waiting"):
+        return standing
+    idle_since = max(state.phases[-1].start, *(last_sign(run) or 0.0 for run in (folder, *open_children(folder))))
+    if state.state == "running" and idle_since >= at:
+        return Standing("running", standing.job)
+    return replace(standing, idle_since=idle_since)
+
+
+def _released(standing: Standing) -> Standing:
+    return Standing("waiting", standing.job, "released from hold", at=standing.at)
+
+
+def state_word(state: str, standing: Standing | None) -> str:
+    """Return the journal's word for where a run is, or the scheduler's where that has it wait, held or suspended."""
+    if standing is None or state not in OPEN:
+        return state
+    return {"waiting": "queued", "held": "held", "suspended": "suspended"}.get(standing.state, state)
 
 
 def words(standing: Standing, now: float | None = None) -> str:
@@ -72,11 +99,26 @@ def words(standing: Standing, now: float | None = None) -> str:
         return f"submitted; the scheduler is asked about it within a minute{job}"
     if standing.state == "gone" and standing.job is None:
         return "was never placed; `cordee resume` submits it"
-    age_s = 0.0 if standing.at is None else (time.time() if now is None else now) - standing.at
+    now = time.time() if now is None else now
+    age_s = 0.0 if standing.at is None else now - standing.at
     asked = f", {format_duration(round(age_s))} ago" if _NEW_S < age_s < 86400.0 else ""
+    idle_s = 0.0 if standing.idle_since is None else max(1.0, now - standing.idle_since)
+    idle = f"; has not run for {format_duration(round(idle_s))}" if idle_s else ""
+    next = f"; next: {standing.next}" if standing.next else ""
     return {
         "waiting": f"waiting in the queue{reason}{job}",
+        "held": f"held in the queue{reason}{job}",
         "running": f"has its nodes{job}",
+        "suspended": f"suspended: it has its nodes and its processes are stopped{job}",
         "gone": f"left the queue{reason}{job}",
         "unknown": f"the scheduler could not be asked{reason}{job}",
-    }[standing.state] + asked
+    }[standing.state] + f"{asked}{idle}{next}"
+
+
+def hold_words(state: RunState) -> list[str]:
+    """Return what became of a job that its scheduler held by itself: one sentence, none where no command released it."""
+    if not state.hold_released:
+        return []
+    job, held, refused = (state.hold_released[key] for key in ("job", "held", "refused"))
+    done = f"could not be released: {refused}" if refused else "was released"
+    return [f"job {job} ({held}) {done}, as `release_held` in the profile says"]

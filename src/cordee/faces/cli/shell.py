@@ -20,7 +20,7 @@ from cordee.control.identity import agent_file, on_this_host, read_record
 from cordee.control.supervisor.ownership import Ownership
 from cordee.core.backends import abilities
 from cordee.core.errors import CordeeError, UsageError
-from cordee.faces.cli.scheduler_state import stand, words
+from cordee.faces.cli.scheduler_state import stand, state_word, words
 from cordee.job.submit import plan_of
 from cordee.job.terminal.options import runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
@@ -49,7 +49,7 @@ def command(run: str, argv: tuple[str, ...], node: str | None, runs: str | None)
     state, standing = stand(folder, state_of(folder))
     if state.ended:
         raise UsageError("this run has ended; there is no job to open a shell in", given=folder.id)
-    if state.state == "queued":
+    if state_word(state.state, standing) in ("queued", "held"):
         text = f"this run has no nodes now: {words(standing)}" if standing else "this run has not started yet"
         raise UsageError(text, given=folder.id, next=f"`cordee watch {folder.id}` shows when it does")
     node = way_to(folder, [one.node for one in state.nodes], node)

@@ -6,7 +6,7 @@ import click
 
 from cordee.core.terminal.output import print_json
 from cordee.core.units import format_duration, utc_text
-from cordee.faces.cli.scheduler_state import stand, words
+from cordee.faces.cli.scheduler_state import hold_words, stand, state_word, words
 from cordee.faces.report.completion import completed
 from cordee.faces.report.container import container_words
 from cordee.faces.report.run_document import family, run_document
@@ -37,19 +37,20 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
     if as_json:
         print_json({**run_document(folder, state), "standing": vars(standing) if standing else None})
         return
-    for line in describe(folder, state):
+    for line in describe(folder, state, state_word(state.state, standing)):
         click.echo(line)
     if report is not None:
         click.echo(f"report      {report}")
     if standing is not None and not state.ended:
         click.echo(f"scheduler   {words(standing)}")
-    if state.state == "failed" or (standing is not None and state.state == "queued"):
+    if state_word(state.state, standing) in ("failed", "held") or (standing is not None and state.state == "queued"):
         click.echo(f"advice      `cordee advise {folder.id}` says why, and what to change")
 
 
-def describe(folder: RunFolder, state: RunState) -> list[str]:
-    """Return the lines that `cordee show` prints."""
-    lines = [f"run         {folder.id}", f"state       {state.state}" + (f": {state.text}" if state.text else "")]
+def describe(folder: RunFolder, state: RunState, word: str = "") -> list[str]:
+    """Return the lines that `cordee show` prints; `word` is its state where the journal's is not the last word."""
+    said = f": {state.text}" if state.text else ""
+    lines = [f"run         {folder.id}", f"state       {word or state.state}{said}"]
     if state.submitted_at is not None:
         lines.append(f"submitted   {utc_text(state.submitted_at)}")
     if state.started_at is not None and state.ended_at is not None:
@@ -64,6 +65,7 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
     lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
     for segment in map(segment_words, segment_times(state) if worth_showing(state) else []):
         lines += [f"  {segment.number:<2} {segment.course}", f"     {segment.ended}"]
+    lines += [f"hold        {text}" for text in hold_words(state)]
     family_of = family(folder, state)
     if "parent" in family_of:
         lines.append(f"part of     {family_of['parent']}")

@@ -340,6 +340,7 @@ _EVENTS = {
     "ended": "The run has ended; nothing follows but a person's `cordee resume`.",
     "finding": "Something worth telling a person, as `cordee check` would.",
     "data_listed": "What a data set that is brought to the nodes consists of was listed.",
+    "hold_released": "A command released the job, which the scheduler held by itself; `refused` says why not.",
     "node_connected": "An agent came.",
     "node_lost": "An agent is gone, or never came.",
     "node_staged": "A data set is on a node: where, how much, and from where it came.",

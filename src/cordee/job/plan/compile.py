@@ -76,6 +76,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         python=cluster.python,
         network_interface=cluster.network_interface,
         network_trusted=cluster.network_trusted,
+        release_held=cluster.release_held,
         gpu_models={
             name: model.GpuFigures(
                 memory_bytes=gpu.memory,

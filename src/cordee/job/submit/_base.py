@@ -14,19 +14,31 @@ class Standing:
     """Where a run stands with its place.
 
     Attributes:
-        state: waiting (to be given nodes), running, gone (the place holds nothing of it), or unknown (the place could
-            not be asked).
+        state: waiting (to be given nodes), held (in the queue until somebody releases it), running, suspended (it has its
+            nodes and its processes are stopped), gone (the place holds nothing of it), or unknown (the place could not be
+            asked).
         job: the place's own name for it, None when it has none.
         reason: why it waits, how it ended, or why the place could not be asked, in the place's words.
         gone_s: for how long it has been seen gone, in seconds; something inside may yet bring it back at first.
         at: when the place said so, UTC epoch seconds; None: now.
+        next: what to do about a job that is held or suspended.
+        releasable: whether the place held the job by itself after it could not start it.
+        idle_since: the last sign of life of a run that does not run, or when it was queued, UTC epoch seconds.
     """
 
-    state: Literal["waiting", "running", "gone", "unknown"]
+    state: Literal["waiting", "held", "running", "suspended", "gone", "unknown"]
     job: str | None = None
     reason: str = ""
     gone_s: float = 0.0
     at: float | None = None
+    next: str = ""
+    releasable: bool = False
+    idle_since: float | None = None
+
+    @property
+    def queued(self) -> bool:
+        """Whether it is in the queue, held or not."""
+        return self.state in ("waiting", "held")
 
 
 class Submitter(ABC):
@@ -81,3 +93,15 @@ class SubmitsAfter(Protocol):
 
     def submit_after(self, folder: RunFolder, plan: dict[str, Any], job: str) -> str:
         """Place the run as `submit` does; it starts once the job has succeeded, and is taken out of the queue where that fails."""
+
+
+@runtime_checkable
+class ReleasesHolds(Protocol):
+    """A place that holds a job by itself after it could not start it, and lets the job's owner release it."""
+
+    def release(self, job: str) -> bool:
+        """Release a job that the place still holds by itself; False: it did not, or the place does not answer now.
+
+        Raises:
+            CordeeError: the place refuses.
+        """

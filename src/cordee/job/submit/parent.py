@@ -58,7 +58,7 @@ class ParentSubmitter(Submitter):
 
     def _standing(self, folder: RunFolder, age_s: float) -> Standing:
         active = self._active(folder, age_s)
-        for wanted in ("running", "waiting", "unknown"):
+        for wanted in ("running", "suspended", "waiting", "held", "unknown"):
             for standing in active:
                 if standing.state == wanted:
                     return standing

@@ -77,8 +77,8 @@ def _scheduler(folder: RunFolder, plan: dict[str, Any], state: RunState) -> Sche
         standing = submitter(backend).standing(folder)
     except CordeeError as error:
         return SchedulerFacts(unknown=(f"the place: {error.text}",))
-    states = {"running": "RUNNING", "waiting": "PENDING", "gone": GONE, "unknown": ""}
-    return SchedulerFacts(backend, standing.job, states[standing.state], standing.reason)
+    states = {"running": "RUNNING", "suspended": "SUSPENDED", "gone": GONE, "unknown": ""}
+    return SchedulerFacts(backend, standing.job, states.get(standing.state, "PENDING"), standing.reason)
 
 
 def _output(folder: RunFolder, state: RunState, unknown: list[str]) -> tuple[str, ...]:

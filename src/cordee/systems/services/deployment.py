@@ -125,7 +125,7 @@ def run_status(run: RunFolder, name: str) -> tuple[str, str]:
             return "failed", why if told.get("state") == "failed" and why else state.text
         return "stopped", why if told.get("state") == "stopped" else state.text
     standing: Standing = submitter_of(run).standing(run)
-    if standing.state == "waiting":
+    if standing.queued:
         return "queued", f"the scheduler has it wait: {_reason(standing.reason)}"
     if standing.state == "gone":
         return "failed", f"nothing runs it any more: {standing.reason or 'its processes are gone'}"
@@ -333,7 +333,7 @@ def end_run(run: RunFolder, wait_s: float, by: str) -> bool:
         if replay(read_journal(run.journal), run.id).ended:
             return True
         standing = place.standing(run, age_s=0.0)
-        if standing.state in ("waiting", "gone"):
+        if standing.queued or standing.state == "gone":
             place.cancel(run)
             client_journal(run.journal).append(
                 "ended", state="cancelled", exit_code=1, reason="cancelled", text="it was asked to end"

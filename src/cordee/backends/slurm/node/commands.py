@@ -40,7 +40,8 @@ ENDED_STATES = frozenset(
 # sbatch lets these variables override a script's own lines; a person may set them for what the script leaves open.
 _SITE_DEFAULTS = ("ACCOUNT", "PARTITION", "QOS", "RESERVATION", "CONSTRAINT")
 _KEPT = frozenset(["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"])
-WAITING_STATES = frozenset(["PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "CONFIGURING"])
+HELD_STATES = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+WAITING_STATES = frozenset(["PENDING", "REQUEUED", "REQUEUE_FED", "CONFIGURING", *HELD_STATES])
 
 
 class SlurmError(CordeeError):

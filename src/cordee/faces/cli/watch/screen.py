@@ -62,7 +62,7 @@ class WatchScreen(WatchState):
         samples = self.samples
         return run_document(self.folder, self.state) | {
             "schema": "cordee.watch/1",
-            "waits": self.standing or None,
+            "waits": self.waits or None,
             "score": self.score.get("score") if self.score else None,
             "score_text": self.score_text or None,
             "steps": {str(rank): step for rank, step in sorted(self.steps.items())},

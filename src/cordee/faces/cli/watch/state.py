@@ -8,9 +8,10 @@ from typing import Any
 
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import CordeeError
-from cordee.faces.cli.scheduler_state import stand, words
+from cordee.faces.cli.scheduler_state import stand, state_word, words
 from cordee.faces.cli.watch.output import OutputTail
 from cordee.faces.cli.watch.samples import NewestSamples
+from cordee.job.submit import Standing
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.lookout import TELEMETRY_COST, WATCHED_PER_S, Lookout
@@ -38,7 +39,7 @@ class WatchState:
         messages: the last lines of output, (rank, line); `last_of`: each rank's last.
         steps: the last step of each rank in the newest attempt.
         values: what the lowest rank logged, by name.
-        standing: what the scheduler says while the run waits.
+        standing: where the run stands with its scheduler; None where nobody was asked.
         score: the score's document; None: see `score_text`.
     """
 
@@ -51,7 +52,7 @@ class WatchState:
         self.last_of: dict[int, bytes] = {}
         self.steps: dict[int, int] = {}
         self.values: dict[str, deque[float]] = {}
-        self.standing = ""
+        self.standing: Standing | None = None
         self.scores: Scores | None = None
         self.score: dict[str, Any] | None = None
         self.score_text = ""
@@ -82,6 +83,16 @@ class WatchState:
             self.messages.append((rank, line))
             self.last_of[rank] = line
         return self.state
+
+    @property
+    def word(self) -> str:
+        """The run's state, or the scheduler's word for it, see `state_word`."""
+        return state_word(self.state.state, self.standing)
+
+    @property
+    def waits(self) -> str:
+        """What the scheduler says of a run that does not run; empty where it runs, or nobody was asked."""
+        return words(self.standing) if self.standing is not None and self.word != "running" else ""
 
     def _read_events(self) -> None:
         for event in self._events.read():
@@ -129,15 +140,13 @@ class WatchState:
 
     def _ask_scheduler(self) -> None:
         """Learn why the run waits, and that its job is gone when nobody in it could say so."""
-        if self.state.ended or time.monotonic() < self._next_standing:
-            return
-        if self.state.state == "running" and self._lookout.heard_lately:
-            self.standing = ""
+        if self.state.ended or (self.state.state == "running" and self._lookout.heard_lately):
+            self.standing = None
             return  # its supervisor says that it lives
+        if time.monotonic() < self._next_standing:
+            return
         pause_s = _STANDING_S if self.state.state == "queued" else _SELDOM_S
         self._next_standing = time.monotonic() + self._lookout.seldom_s(pause_s)
-        state, standing = stand(self.folder, self.state)
-        waits = standing is not None and state.state == "queued"
-        self.standing = words(standing) if standing is not None and waits else ""
+        state, self.standing = stand(self.folder, self.state)
         if state.ended:
             self.state = self._journal.read()

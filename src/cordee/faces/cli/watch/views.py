@@ -28,7 +28,14 @@ _NARROW = 90
 _USAGE_FITS = 70
 _SPARK = 40
 _RATES = ("_per_s", "_per_second", "throughput")
-_STYLES = {"finished": "green", "running": "cyan", "queued": "yellow", "failed": "bold red", "cancelled": "yellow"}
+_STYLES = {
+    "finished": "green",
+    "running": "cyan",
+    "queued": "yellow",
+    "held": "yellow",
+    "failed": "bold red",
+    "cancelled": "yellow",
+}
 _STYLES |= {
     "healthy": "green",
     "suspect": "yellow",
@@ -67,15 +74,15 @@ def _head(view: WatchState) -> list[RenderableType]:
     """Return the first lines: state, counts, where the time went, why it waits."""
     state = view.state
     first = _line(view.folder.id, "bold")
-    first.append("  ").append(state.state, _STYLES.get(state.state, ""))
+    first.append("  ").append(view.word, _STYLES.get(view.word, ""))
     if state.text:
         first.append(f"  {one_line(state.text)}")
     spent = "  ".join(f"{share.name} {format_duration(share.seconds)}" for share in phase_shares(state))
     job = f"  job {state.job}" if state.job else ""
     counts = f"segment {state.segments}  attempt {state.attempt}  restarts {state.restarts}{job}"
     found: list[RenderableType] = [first, _line(counts, "dim"), _line(spent, "dim")]
-    if state.state == "queued" and view.standing:
-        found.append(_line(f"{view.standing}; `cordee advise` says more", "yellow"))
+    if view.waits:
+        found.append(_line(f"{view.waits}; `cordee advise` says more", "yellow"))
     return found
 
 
