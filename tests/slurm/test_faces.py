@@ -98,7 +98,7 @@ def test_time_after_a_lost_batch_script_is_no_training(job, start, slurm, traini
 
 def test_a_run_that_waits_says_why_and_a_cancelled_one_holds_nobody_up(job, start, slurm, cordee, training):
     run = start(job(training.run, HELD))
-    assert "waiting in the queue: JobHeldUser" in cordee("watch", "--once").stdout
+    assert "held in the queue: JobHeldUser" in cordee("watch", "--once").stdout
     assert "`cordee advise" in cordee("show").stdout
     slurm.command("scancel", run.job)
     (run.folder.root.parents[1] / "cache" / "cordee").mkdir(parents=True, exist_ok=True)

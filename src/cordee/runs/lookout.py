@@ -75,7 +75,7 @@ class Lookout:
         self._reader = NewsReader(folder.root)
         self._news: RunNews | None = None
         self._read: RunNews | None = None  # as far as the journal was read
-        self._heard = now
+        self._heard = now - _SILENT_S
         self._grown: set[str] = set()
         self._telemetry = False
         self._quick_until = now + _QUICK_S
@@ -91,7 +91,7 @@ class Lookout:
             return self._without_news(now)
         self._news = news
         if news != before:
-            self._heard = now
+            self._heard = now - (self._reader.age_s if before is None else 0.0)
         first = before is None or before.epoch != news.epoch
         marked = self._read is None or self._read[:2] != news[:2]
         known = {} if before is None else before.logs

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -99,6 +100,11 @@ class NewsReader:
     def open(self) -> bool:
         """Whether a look costs no more than a read."""
         return self._descriptor is not None
+
+    @property
+    def age_s(self) -> float:
+        """How long ago the news that are open were written."""
+        return 0.0 if self._descriptor is None else time.time() - os.fstat(self._descriptor).st_mtime
 
     def read(self) -> RunNews | None:
         """Return the news; None where a run tells none (yet), or they are being written right now."""
