@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -9,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from cordee.backends.slurm.submitter import SlurmSubmitter
 from cordee.faces.cli import follow, runs, show
 from cordee.faces.cli.scheduler_state import stand
-from cordee.faces.cli.watch.state import WatchState
+from cordee.faces.cli.watch.screen import WatchScreen
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal, read_journal
 from cordee.runs.state import RunState, replay
@@ -141,18 +143,27 @@ def test_a_run_that_is_being_cancelled_is_not_released(slurm):
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "word", "said"),
+    ("state", "reason", "word", "said", "next"),
     [
-        ("PENDING", "JobHeldUser", "held", "held in the queue: JobHeldUser (job 7); has not run for "),
+        (
+            "PENDING",
+            "JobHeldUser",
+            "held",
+            "held in the queue: JobHeldUser (job 7); has not run for ",
+            "next: `scontrol release 7`",
+        ),
         (
             "SUSPENDED",
             "None",
             "suspended",
             "suspended: it has its nodes and its processes are stopped (job 7); has not",
+            "next: wait",
         ),
     ],
 )
-def test_every_command_says_that_a_run_is_held_or_suspended(slurm, monkeypatch, capsys, state, reason, word, said):
+def test_every_command_says_that_a_run_is_held_or_suspended(
+    slurm, monkeypatch, capsys, state, reason, word, said, next
+):
     slurm.job(state, reason)
     shown = CliRunner().invoke(show.command, [str(slurm.run.root)]).output
     assert f"state       {word}\n" in shown
@@ -160,8 +171,11 @@ def test_every_command_says_that_a_run_is_held_or_suspended(slurm, monkeypatch, 
     listed = CliRunner().invoke(runs.command, ["--runs", str(slurm.run.root.parent)]).output
     assert f"{slurm.run.id}  {word}  " in listed
     assert said in listed
-    view = WatchState(slurm.run)
+    view = WatchScreen(slurm.run)
     view.read()
+    picture = Console(width=80, file=io.StringIO())
+    picture.print(view.picture(40, 80))
+    assert f"\n{next}" in picture.file.getvalue()
     assert view.word == word
     assert said in view.waits
     monkeypatch.setattr(follow, "_FIRST_STANDING_S", 0.0)

@@ -28,15 +28,10 @@ _NARROW = 90
 _USAGE_FITS = 70
 _SPARK = 40
 _RATES = ("_per_s", "_per_second", "throughput")
-_STYLES = {
-    "finished": "green",
-    "running": "cyan",
-    "queued": "yellow",
-    "held": "yellow",
-    "failed": "bold red",
-    "cancelled": "yellow",
-}
+_STYLES = {"finished": "green", "running": "cyan", "queued": "yellow", "failed": "bold red", "cancelled": "yellow"}
 _STYLES |= {
+    "held": "yellow",
+    "suspended": "yellow",
     "healthy": "green",
     "suspect": "yellow",
     "bad": "bold red",
@@ -82,7 +77,7 @@ def _head(view: WatchState) -> list[RenderableType]:
     counts = f"segment {state.segments}  attempt {state.attempt}  restarts {state.restarts}{job}"
     found: list[RenderableType] = [first, _line(counts, "dim"), _line(spent, "dim")]
     if view.waits:
-        found.append(_line(f"{view.waits}; `cordee advise` says more", "yellow"))
+        found += [_line(part, "yellow") for part in f"{view.waits}; `cordee advise` says more".split("; ")]
     return found
 
 
