@@ -103,5 +103,5 @@ class ReleasesHolds(Protocol):
         """Release a job that the place still holds by itself; False: it did not, or the place does not answer now.
 
         Raises:
-            CordeeError: the place refuses.
+            CordeeError: the place refuses, or whether it took the release is not known.
         """
