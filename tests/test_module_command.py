@@ -6,10 +6,13 @@ import ast
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
-from cordee.machine.processes.module_command import module_argv
+from cordee.machine.processes import tree
+from cordee.machine.processes.module_command import OUTLIVED, module_argv
+from cordee.testing.slurm.daemons import wait_until
 
 from .test_layers import MODULES, interpreters
 
@@ -66,3 +69,24 @@ def test_no_process_of_ours_is_started_by_dash_m():
 )
 def test_a_start_by_dash_m_is_found(source, lines):
     assert unsafe_starts(source) == lines
+
+
+def test_a_launcher_has_a_session_of_its_own_and_goes_on_once_the_batch_script_that_it_stood_still_under_is_gone(
+    tmp_path,
+):
+    said = tmp_path / "said"
+    here = [
+        sys.executable,
+        "-c",
+        "import os, sys; open(sys.argv[1], 'w').write(str(os.getsid(0))); os.kill(os.getpid(), 19)",
+    ]
+    script = subprocess.Popen(["sleep", "60"])
+    with subprocess.Popen([*OUTLIVED, str(script.pid), *here, str(said)]) as launcher:
+        try:
+            assert wait_until(
+                lambda: said.exists() and tree.read_process(int(said.read_text() or 0)).state == "T", 30.0
+            )
+        finally:
+            script.kill()
+            script.wait()
+        assert launcher.wait(30.0) == 0

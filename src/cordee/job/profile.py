@@ -353,7 +353,7 @@ class ClusterProfile(Document):
     """Whether nobody else can read what nodes and login nodes send each other."""
     requeue: Requeue = "requeue"
     """How a chain continues: the same job again, a new job, or not at all."""
-    release_held: bool = False
+    release_held: bool = True
     """Whether a job that Slurm holds by itself after a failed launch is released, once in a run."""
     slurm_cluster: str | None = None
     """Slurm's own name of the cluster; where another Slurm answers, jobs are refused."""

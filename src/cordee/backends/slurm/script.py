@@ -40,7 +40,7 @@ export CORDEE_CORES=$(tr ',' '\\n' <<< "${{SLURM_JOB_CPUS_PER_NODE//\\(x*([0-9])
 # One agent on every node. A lost node takes none of the others with it, and they live on when their srun is killed.
 agents() {{
   local began=$SECONDS short=0
-  until sh -c "$outlived" sh {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$CORDEE_CORES" \\
+  until sh -c "$outlived" sh $$ {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$CORDEE_CORES" \\
       {deaf} "$python" -s -c "$start" {agent} --folder "$run" </dev/null 9>&-; do
     (( SECONDS - began < 5 )) || short=0
     (( short++ )) && sleep 5

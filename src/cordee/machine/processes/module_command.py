@@ -32,14 +32,16 @@ DEAF_AT_FIRST = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
 # dies, the kernel sends SIGHUP to all of an orphaned process group. Without that program it stays in its parent's.
 APART = "$(command -v setsid)"
 
-# What begins the command line of an srun whose step is to outlive it. srun forks a process that has Slurm kill the step, on all
-# nodes and without a warning, once srun itself was killed: as soon as it is there, it is killed. Where /proc has no lists of
-# children, or Slurm no such process, the step ends as Slurm wants it.
+# What begins the command line of an srun whose step is to outlive it; the pid of the batch script is between them. srun forks a
+# process that has Slurm kill the step, on all nodes and without a warning, once srun itself was killed: as soon as it is there, it is
+# killed. Where /proc has no lists of children, or Slurm no such process, the step ends as Slurm wants it. An srun that is stopped
+# hears of no task's end, and Slurm would drain its nodes for that: once the batch script is gone, it is to go on.
 OUTLIVED = (
     "sh",
     "-c",
-    APART
-    + """ "$@" & srun=$! looks=0
+    f"script=$1; shift; {APART} "
+    + """"$@" & srun=$! looks=0
+{ while kill -0 "$script"; do sleep 5; kill -0 "$srun" || exit; done; kill -CONT "$srun"; } 2>/dev/null &
 while kill -0 "$srun" 2>/dev/null; do
   children=; { read -r children </proc/$srun/task/$srun/children; } 2>/dev/null
   for child in $children; do

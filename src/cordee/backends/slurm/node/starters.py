@@ -117,7 +117,8 @@ class Starters:
             where.append(f"--cpus-per-task={self._cores}")
         incarnation = next(iter(nodes.values()))
         try:
-            process = self._popen([*OUTLIVED, *self._srun, *where, *agent, "--replaces", str(incarnation)])
+            script = str(os.getppid())
+            process = self._popen([*OUTLIVED, script, *self._srun, *where, *agent, "--replaces", str(incarnation)])
         except OSError as error:
             self._retry(nodes, f"cannot be started: {error}", now)
             return
