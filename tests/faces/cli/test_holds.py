@@ -69,9 +69,7 @@ class FakeSlurm:
 def slurm(tmp_path, monkeypatch) -> FakeSlurm:
     """A run whose journal says that it runs, silent for long, and a Slurm that may say otherwise."""
     run = RunFolder.create(tmp_path / "runs", "t-20261121T000000Z-aaaa")
-    run.plan.write_text(
-        json.dumps({"schema": "cordee.plan/1", "backend": "slurm", "release_held": True, "steps": [{"request": {}}]})
-    )
+    run.plan.write_text(json.dumps({"schema": "cordee.plan/1", "backend": "slurm", "steps": [{"request": {}}]}))
     client_journal(run.journal).append("submitted", backend="slurm", nodes=1, ranks=1)
     client_journal(run.journal).append("placed", job="7")
     JournalWriter(run.journal, "supervisor-1", 1).append("supervisor_started", pid=1, segment=1)
@@ -109,15 +107,15 @@ def test_a_hold_is_told_from_waiting_with_what_ends_it(slurm, state, reason, sta
 def test_the_hold_after_a_failed_launch_is_released_once_in_a_run(slurm):
     slurm.job("PENDING", LAUNCH)
     assert (slurm.look(), slurm.releases) == ("waiting", 1)
-    said = f"job 7 ({LAUNCH}) was released, as `release_held` in the profile says"
+    said = f"job 7 ({LAUNCH}) was released: `release_held` in the profile"
     assert f"hold        {said}" in show.describe(slurm.run, slurm.state())
     assert said in follow.milestones(slurm.state())
     assert (slurm.look(), slurm.releases) == ("held", 1)
 
 
-def test_a_profile_that_does_not_say_so_leaves_the_hold_to_a_person(slurm):
+def test_a_profile_that_forbids_it_leaves_the_hold_to_a_person(slurm):
     plan = json.loads(slurm.run.plan.read_text())
-    slurm.run.plan.write_text(json.dumps({name: value for name, value in plan.items() if name != "release_held"}))
+    slurm.run.plan.write_text(json.dumps({**plan, "release_held": False}))
     slurm.job("PENDING", LAUNCH)
     assert (slurm.look(), slurm.releases) == ("held", 0)
 

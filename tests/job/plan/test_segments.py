@@ -15,7 +15,7 @@ requeue = "resubmit"
 python = "/opt/python3.11"
 network_interface = "hsn0"
 network_trusted = true
-release_held = true
+release_held = false
 [partitions.normal]
 default = true
 max_time = "24h"
@@ -220,7 +220,7 @@ def test_what_the_profile_says_of_nodes_reaches_the_node_side(site: Make) -> Non
     _, plan, _ = site("", SITE)
     assert (plan.backend, plan.python, plan.network_interface) == ("slurm", "/opt/python3.11", "hsn0")
     assert plan.network_trusted
-    assert plan.document()["release_held"]
+    assert plan.document()["release_held"] is False
 
 
 def test_a_plan_for_this_machine_knows_nothing_of_segments(make: Make) -> None:

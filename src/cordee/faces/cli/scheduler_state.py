@@ -121,4 +121,4 @@ def hold_words(state: RunState) -> list[str]:
         return []
     job, held, refused = (state.hold_released[key] for key in ("job", "held", "refused"))
     done = f"could not be released: {refused}" if refused else "was released"
-    return [f"job {job} ({held}) {done}, as `release_held` in the profile says"]
+    return [f"job {job} ({held}) {done}: `release_held` in the profile"]

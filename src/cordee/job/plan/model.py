@@ -258,7 +258,7 @@ class Plan(Frozen):
 
     `python` is the interpreter of the node side on compute nodes (None: this one); `network_interface` is where the
     supervisor listens and ranks meet (None: where the node's own name leads); `network_trusted` is the profile's word that
-    nobody else reads there, and `release_held` that a job held after a failed launch is released. `gpu_models` are those of the profile, by its names. `node_parts` are the `module:object` that
+    nobody else reads there, and `release_held` that a job held after a failed launch may be released. `gpu_models` are those of the profile, by its names. `node_parts` are the `module:object` that
     fill the ports of the node side, by the port; `backend_part` is where a back end of others lies, as `module:object`: nodes load it from node.zip.
     `parent` is the folder of the run that this one is a child of. `logs_keep_bytes`: of what each node prints in a segment, so many of the last
     bytes stay (None: all).
@@ -280,7 +280,7 @@ class Plan(Frozen):
     python: str | None = None
     network_interface: str | None = None
     network_trusted: bool = False
-    release_held: bool = False
+    release_held: bool = True
     gpu_models: dict[str, GpuFigures] = Field(default_factory=dict)
     node_parts: dict[str, str] = Field(default_factory=dict)
     backend_part: str | None = None
@@ -294,7 +294,9 @@ class Plan(Frozen):
 
     def document(self) -> dict[str, object]:
         """Return the plan as plan.json has it."""
-        seldom = ("gpu_models", "backend_part", "parent", "logs_keep_bytes", "release_held")
-        unsaid = {name for name in seldom if not getattr(self, name)}
+        seldom = ("gpu_models", "backend_part", "parent", "logs_keep_bytes")
+        unsaid = {name for name in seldom if not getattr(self, name)} | (
+            {"release_held"} if self.release_held else set()
+        )
         document = self.model_dump(mode="json", exclude=unsaid)
         return {"schema": document.pop("schema_"), **document}
