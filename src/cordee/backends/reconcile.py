@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from glob import escape
 
@@ -65,7 +66,7 @@ def settle(folder: RunFolder, standing: Standing) -> RunState:
 
 
 def release_hold(folder: RunFolder, standing: Standing) -> bool:
-    """Release a job that its place holds by itself, once in a run, unless the cluster's profile has `release_held = false`.
+    """Release this user's job that its place holds by itself, once in a run, unless the profile has `release_held = false`.
 
     Returns whether it was released now. What was done, or refused, stands in the journal; a place that does not answer is
     asked again by whoever looks next.
@@ -77,7 +78,8 @@ def release_hold(folder: RunFolder, standing: Standing) -> bool:
         place = submitter(plan["backend"])
         if state.job != standing.job or state.ended or state.cancel_requested or state.hold_released:
             continue
-        if not plan.get("release_held", True) or not isinstance(place, ReleasesHolds):
+        may = plan.get("release_held", True) and os.stat(run.root).st_uid == os.geteuid()
+        if not may or not isinstance(place, ReleasesHolds):
             continue
         refused = ""
         try:

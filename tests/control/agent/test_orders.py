@@ -168,9 +168,10 @@ class Frozen:
 
     def __init__(self):
         self.ended, self.still, self.tasks = [], False, SimpleNamespace(owner="run/n1")
-        self.attempt = SimpleNamespace(end_without_lease=self.ended.append)
+        self.attempt = SimpleNamespace(end_without_lease=self.ended.append, pids=lambda: {0: 1})
 
-    def freeze(self, owner):
+    def freeze(self, owner, mains):
+        assert mains == {1}
         self.still = True
         return [1, 2]
 

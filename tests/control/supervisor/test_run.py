@@ -402,7 +402,7 @@ def test_a_run_whose_batch_script_is_gone_goes_on_until_the_scheduler_says_what_
     assert led.does(Terminated(4.0)) == [LearnFate()]
     for undecided in ("running", "unknown"):
         assert led.does(FateKnown(5.0, undecided)) == []
-    assert led.does(Terminated(5.0)) == []
+    assert led.does(Terminated(80.0)) == [LearnFate()]
     assert written(led.does(FateKnown(90.0, "killed"))) == ["stop_requested"]
     assert led.run.early.over.reason == "killed"
 

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import json
 import signal
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -421,14 +421,14 @@ class SimulatedMachine(NodeTasks):
         """Return the ranks that live here."""
         return [process for process in self._host.children.values() if ":rank-" in process.name and process.alive]
 
-    def freeze(self, owner: str) -> list[int]:
+    def freeze(self, owner: str, mains: Collection[int]) -> list[int]:
         """Pause the ranks that live here."""
         frozen = [process for process in self.ranks_of(owner) if not process.paused]
         for process in frozen:
             process.pause()
         return [process.pid for process in frozen]
 
-    def thaw(self, frozen: Collection[int]) -> None:
+    def thaw(self, frozen: Sequence[int]) -> None:
         """Let them go on."""
         for process in map(self._host.children.get, frozen):
             if process is not None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Collection, Optional
+from typing import Any, Callable, Collection, Optional, Sequence
 
 from cordee import wire
 from cordee.control.agent.output import OutputLog
@@ -64,15 +64,22 @@ class NodeTasks:
         """Return the living processes of all ranks that an agent with this prefix of markers started, but for Tasks that are kept."""
         return processes.of_ranks(owner, kept)
 
-    def freeze(self, owner: str) -> list[int]:
-        """Have all ranks that an agent with this prefix of markers started stand still, and return the processes that did not."""
-        going_on = [process.pid for process in processes.of_ranks(owner) if process.state != "T"]
-        processes.kill_all(going_on, signal.SIGSTOP)
-        return going_on
+    def freeze(self, owner: str, mains: Collection[int]) -> list[int]:
+        """Have ranks and all below them stand still, and return the processes that did not, parents before their children.
 
-    def thaw(self, frozen: Collection[int]) -> None:
-        """Let what `freeze` has returned go on."""
-        processes.kill_all(frozen, signal.SIGCONT)
+        Args:
+            owner: the prefix of their markers, which a program may have taken out of its environment.
+            mains: the main process of each rank that is known.
+        """
+        frozen: list[int] = []
+        while found := [pid for pid in _going_on(owner, mains) if pid not in frozen]:  # some may have just forked
+            processes.kill_all(found, signal.SIGSTOP)
+            frozen += found
+        return frozen
+
+    def thaw(self, frozen: Sequence[int]) -> None:
+        """Let what `freeze` has returned go on: children first, since a parent that waits for them would hear that they stand still."""
+        processes.kill_all(reversed(frozen), signal.SIGCONT)
 
     def tidy(self) -> None:
         """Remove, at leisure, what runs that are gone left in this node's memory; their disks may stand still."""
@@ -136,3 +143,13 @@ class NodeTasks:
             keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         keeper.returncode = 0
         return keeper.pid
+
+
+def _going_on(owner: str, mains: Collection[int]) -> list[int]:
+    """Return the pids of ranks and all below them that do not stand still, the oldest first."""
+    table = processes.all_processes()
+    found = {process.pid for process in processes.of_ranks(owner)}
+    found |= {process.pid for process in table.values() if process.pid in mains or process.session in mains}
+    found |= processes.descendants(found, table)
+    living = [table[pid] for pid in found if pid in table and table[pid].state not in ("T", "Z", "X")]
+    return [process.pid for process in sorted(living, key=lambda process: (process.start_ticks, process.pid))]

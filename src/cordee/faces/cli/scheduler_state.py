@@ -70,7 +70,8 @@ def timely(folder: RunFolder, standing: Standing, state: RunState) -> Standing:
     if state.state == "queued" and at < state.phases[-1].start:
         return Standing("unknown", standing.job, at=at)
     released = state.hold_released or {}
-    if standing.state == "held" and released.get("job") == standing.job and at <= released["at"]:
+    done = released.get("job") == standing.job and not released.get("refused") and at <= released.get("at", 0.0)
+    if standing.state == "held" and done:
         standing = _released(standing)
     if standing.state == "running" or (state.state, standing.state) == ("queued", "waiting"):
         return standing

@@ -53,9 +53,11 @@ class RunsServer:
 
     def complete(self, run: str, reading: Reading) -> None:
         """Have a run that has ended sealed and reported beside the server, one at a time, where its end left that to be done."""
-        wanted = self.completes and not reading.recording and may_store(reading.folder)
-        if wanted and unfinished(reading.folder, reading.state()[0]):
-            self.part(Completions).ask(run, reading.folder, ended=True)
+        if not self.completes or reading.recording or not may_store(reading.folder):
+            return
+        state = reading.state()[0]
+        if unfinished(reading.folder, state):
+            self.part(Completions).ask(f"{run} {state.ended_at}", reading.folder, ended=True)
 
     def close(self) -> None:
         """End streams, and what systems have started."""

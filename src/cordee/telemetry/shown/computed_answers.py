@@ -67,7 +67,8 @@ class ComputedDocuments:
         """Return what is known of a run, and whether it is being computed; of a run that goes on every 30 s at most."""
         with self._lock:
             found = self._known.get(run)
-            fresh = found is not None and (found.ended or (not ended and time.time() - found.at < EVERY_S))
+            recent = found is not None and time.time() - found.at < EVERY_S
+            fresh = found is not None and ((found.ended and (recent or not found.why)) or (not ended and recent))
             if not fresh and run not in self._pending and not self._closed:
                 self._pending.add(run)
                 self._pool.submit(self._compute, run, folder, ended)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import Callable, Collection, Optional
+from typing import Callable, Collection, Optional, Sequence
 
 from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.orders import Handlers
@@ -66,7 +66,7 @@ class Attempts:
         self._plan, self._machine, self._watched, self._channels = plan, machine, watched, channels
         self._uplink, self._present, self._commands, self._attempt = uplink, present, commands, attempt
         self._paused = False
-        self._frozen: Collection[int] = ()
+        self._frozen: Sequence[int] = ()
         self._frozen_at: Optional[float] = None
         self._stop_poll: Optional[asyncio.Task[None]] = None
         self._clearing: Optional[asyncio.Task[None]] = None
@@ -116,7 +116,9 @@ class Attempts:
         if self._frozen_at is not None:
             self._frozen_at += late_s
         elif late_s > _LATE_S and not self._uplink.lease_is_over(late_s):
-            self._frozen, self._frozen_at = self._machine.freeze(self._watched.tasks.owner), now
+            held = [attempt for attempt in (self._present.attempt, self._present.kept) if attempt is not None]
+            mains = {pid for attempt in held for pid in attempt.pids().values()}
+            self._frozen, self._frozen_at = self._machine.freeze(self._watched.tasks.owner, mains), now
         if self._frozen_at is not None and now - self._frozen_at < self._uplink.lease.lease_s:
             return
         self._frozen, self._frozen_at = (), None

@@ -47,8 +47,9 @@ def may_go(folder: Path, unused_s: float) -> bool:
             return False
         journal = client_journal(run.journal, folder.name)
         journal.append("finding", finding=lost(folder.name, left).document())
-    except FileNotFoundError:  # the run's folder is gone
-        return True
+    except FileNotFoundError:  # the run's folder is gone, or where it lies is not mounted
+        link = folder / RUN
+        return unused_s >= _LONGEST_KEPT_S or not link.is_symlink() or link.readlink().parent.is_dir()
     except (OSError, CordeeError):  # it cannot be read, perhaps for now
         return unused_s >= _LONGEST_KEPT_S
     return journal.flush()

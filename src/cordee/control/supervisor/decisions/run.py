@@ -196,6 +196,7 @@ class RunLead:
     def _fated(self, event: FateKnown) -> list[RunCommand]:
         self._fate_known = True
         if self._orphaned and event.fate in UNDECIDED:
+            self._fate_wanted = self._fate_known = False
             return self._look_soon()
         return self._look_soon(self._ask(self.early.fated(*event)))
 
@@ -286,7 +287,7 @@ class RunLead:
 
     def _choose(self, now: float) -> list[RunCommand]:
         """The nodes of the next attempt are chosen."""
-        if self._pool.may_return or self._pool.may_keep(now, self._timeouts.lease_s + self._timeouts.kill_s):
+        if self._pool.may_return or self._pool.may_keep(now, self._timeouts.lost_s):
             return self._again(now + _SECOND_S)
         if self._pool.may_be_replaced:
             return self._begin_judging(now)
