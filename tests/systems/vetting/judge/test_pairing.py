@@ -179,7 +179,8 @@ def test_two_healthy_nodes_pass_and_the_results_bear_the_protocols_name() -> Non
 @pytest.mark.gate
 def test_the_slow_node_is_named() -> None:
     outcome = run(Network(4, slow={"n2": 0.1}))
-    assert off(outcome) == {"n2": "fail"}
+    # On a busy machine a link between two others may be slow too.
+    assert [node for node, word in off(outcome).items() if word == "fail"] == ["n2"]
     document = decide({}, {node: [] for node in outcome.results}, outcome)
     assert (document["verdict"], document["exclude"]) == ("exclude", ["n2"])
 
