@@ -57,6 +57,7 @@ class Rules:
         self.phase = "queue"
         self.rank_faults = 0
         self.only_suspended = False
+        self._to_start = 0
         self.excused: set[str] = set()
         self._epoch, self._epoch_at = 0, 0.0
         self._obeyed: dict[int, int] = {}
@@ -145,7 +146,12 @@ class Rules:
             self._losses = (0 if event["progress"] else self._losses) + 1 if event["outcome"] == "node_lost" else 0
         if name == "attempt_started" and self._losses >= MOST_LOSSES:
             self.broken("nodes are lost without an end", f"attempt {event['attempt']} after {self._losses} losses")
-        if name == "attempt_ended" and self.only_suspended and event["outcome"] != "finished":
+        if name == "attempt_started":
+            self._to_start = event["world_size"]
+        if name == "rank_started":
+            self._to_start -= 1
+        suspended = self.only_suspended and self._to_start <= 0  # an order to start may be too old when it is heard
+        if name == "attempt_ended" and suspended and event["outcome"] != "finished":
             self.broken("a suspension ends ranks", f"attempt {event['attempt']}: {event['reason']}")
         if name == "attempt_ended" and event["outcome"] == "failed":
             self._failed_attempts += 1
