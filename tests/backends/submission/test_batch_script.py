@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from cordee.control.supervisor.supervisor import EXIT_ENDED, EXIT_NOT_OURS
 from cordee.job.submit import submitter
 from cordee.job.submit.prepare import create_run, prepare
+from cordee.machine.processes import tree
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
@@ -95,10 +95,16 @@ class Site:
             try:
                 out, err = process.communicate(timeout=60)
             finally:
-                # Slurm ends what a job leaves.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                tree.kill_all(self._left())  # as Slurm ends what a job leaves
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def _left(self) -> list[int]:
+        """Return the processes of this site's jobs, whatever session they are in."""
+        mark, found = f"TMPDIR={self.env['TMPDIR']}\0".encode(), []
+        for pid in tree.all_processes():
+            with contextlib.suppress(OSError):
+                found += [pid] if mark in Path(f"/proc/{pid}/environ").read_bytes() else []
+        return found
 
     def left_behind(self) -> list[str]:
         return sorted(path.name for path in (self._folder / "tmp").iterdir())
