@@ -41,7 +41,7 @@ FACES = {
     "report": "what is known of a run, as text, JSON and HTML, rendered once",
     "web": "the pages and the HTTP interface over run folders",
 }
-PUBLISHED = ("checks", "cli")  # thin names of what lies deeper
+PUBLISHED = ("checks", "cli", "__main__")  # thin names of what lies deeper
 TESTING = "testing"
 # What of a system faces may import.
 DOORS = ("", "cli", "document", "examine", "report", "routes", "system", "views")

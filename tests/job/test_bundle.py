@@ -1,12 +1,19 @@
-"""The zip of the node side: made once for a version, and forgotten when nobody has used it for long."""
+"""The zip of the node side: made once for a version, shared by all its runs, and forgotten when nobody has used it for long."""
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 import time
 import zipfile
+from pathlib import Path
 
-from cordee.job.submit.bundle import write_node_zip
+import pytest
+
+import cordee
+from cordee.job.submit.bundle import link_node_zip, write_node_zip
 
 _DAY_S = 86_400.0
 
@@ -25,3 +32,100 @@ def test_copies_of_versions_that_nobody_uses_go_and_a_copy_in_use_stays(tmp_path
     write_node_zip(tmp_path / "again.zip")
     assert time.time() - made.stat().st_mtime < _DAY_S
     assert "cordee/__init__.py" in zipfile.ZipFile(tmp_path / "again.zip").namelist()
+
+
+def runs_of(tmp_path, number):
+    """Return where the node side of some runs in one folder goes."""
+    folders = [tmp_path / "runs" / f"r{each}" for each in range(number)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    return [folder / "node.zip" for folder in folders]
+
+
+@pytest.fixture
+def cache(monkeypatch):
+    """Have the cache lie on another file system than the runs: nothing in it can be linked."""
+    link = os.link
+
+    def elsewhere(source, target):
+        if "cordee" in os.fspath(source).split(os.sep)[-2:]:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", elsewhere)
+
+
+def test_runs_of_a_version_share_one_file(tmp_path):
+    first, second = runs_of(tmp_path, 2)
+    link_node_zip(first)
+    link_node_zip(second)
+    assert first.stat().st_ino == second.stat().st_ino
+    assert "cordee/__init__.pyc" in zipfile.ZipFile(second).namelist()
+    write_node_zip(tmp_path / "own.zip")
+    assert (tmp_path / "own.zip").stat().st_ino != first.stat().st_ino
+
+
+def test_runs_on_another_file_system_than_the_cache_share_a_copy_there(tmp_path, cache):
+    first, second = runs_of(tmp_path, 2)
+    unused = tmp_path / "runs" / f".node-0123-{os.getuid()}.zip"
+    unused.touch()
+    link_node_zip(first)
+    link_node_zip(second)
+    assert first.stat().st_ino == second.stat().st_ino
+    (shared,) = (tmp_path / "runs").glob(".node-*")
+    assert shared.stat().st_ino == first.stat().st_ino
+    assert shared != unused
+
+
+def test_a_file_that_others_can_change_is_no_copy_of_the_node_side(tmp_path, cache):
+    first, second, third = runs_of(tmp_path, 3)
+    link_node_zip(first)
+    (shared,) = (tmp_path / "runs").glob(".node-*")
+    length = shared.stat().st_size
+    shared.unlink()
+    shared.write_bytes(b"x" * length)
+    shared.chmod(0o666)
+    link_node_zip(second)
+    assert second.read_bytes() == first.read_bytes()
+    shared.unlink(missing_ok=True)
+    shared.symlink_to("/etc/hostname")
+    link_node_zip(third)
+    assert third.read_bytes() == first.read_bytes()
+
+
+def test_a_file_system_without_links_holds_copies(tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    first, second = runs_of(tmp_path, 2)
+    link_node_zip(first)
+    link_node_zip(second)
+    assert first.read_bytes() == second.read_bytes()
+    assert not list((tmp_path / "runs").glob(".node-*"))
+
+
+def command(zipped, *words, flags=(), installed=True):
+    """Return how a command of Cordée ends in a Python that has the node side first on its path."""
+    path = [str(zipped), *([str(Path(cordee.__file__).parents[1])] if installed else [])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    return subprocess.run(
+        [sys.executable, *flags, *words], env=env, cwd=zipped.parent, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "start", [("-m", "cordee"), ("-m", "cordee.cli"), ("-c", "from cordee.faces.cli import main; main()")]
+)
+def test_a_rank_that_calls_the_command_gets_the_installed_one(tmp_path, start):
+    link_node_zip(tmp_path / "node.zip")
+    done = command(tmp_path / "node.zip", *start, "-V")
+    assert (done.returncode, done.stdout) == (0, f"cordee {cordee.__version__}\n"), done.stderr
+
+
+def test_a_rank_whose_python_has_no_command_is_told_so(tmp_path):
+    link_node_zip(tmp_path / "node.zip")
+    done = command(tmp_path / "node.zip", "-m", "cordee", "scan", flags=["-S"], installed=False)
+    assert done.returncode == 1
+    assert "this Python has no cordee command" in done.stderr
+    assert "pip install cordee" in done.stderr

@@ -33,7 +33,7 @@ _ELSEWHERE = {
     systems=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.version_option(package_name="cordee", message="cordee %(version)s")
+@click.version_option(None, "-V", "--version", package_name="cordee", message="cordee %(version)s")
 def cordee() -> None:
     """Take a training job from a laptop to a supercomputer and make every node pull its weight.
 

@@ -1,4 +1,8 @@
-"""The node side of Cordée as one zip: the version is pinned for the run, and nodes open one file instead of hundreds."""
+"""The node side of Cordée as one zip: the version is pinned for the run, and nodes open one file instead of hundreds.
+
+The zip is made once for a version and an interpreter, and kept in the user's cache. Runs hold a link to it, or to a copy beside
+them where the cache lies on another file system, so that a thousand runs take the room of one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import importlib.util
 import os
 import py_compile
 import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -29,8 +34,14 @@ def node_side_files() -> list[Path]:
     return [package / "py.typed", *sides.node_side_files(package)]
 
 
-# Python itself looks for this name when it starts.
-_AT_THE_TOP = {"sitecustomize.py": "client/adapters/sitecustomize.py"}
+# Python itself looks for the first name when it starts; the others are where the command is looked for.
+_ELSEWHERE = {
+    "sitecustomize.py": "client/adapters/sitecustomize.py",
+    "cordee/faces/__init__.py": "faces/__init__.py",
+    "cordee/faces/cli/__init__.py": "client/outside.py",
+    "cordee/__main__.py": "client/outside.py",
+    "cordee/cli.py": "client/outside.py",
+}
 
 
 def bundled_files() -> dict[str, Path]:
@@ -58,12 +69,11 @@ def package_files(package: str) -> dict[str, Path]:
     return {f"{package}/{path.relative_to(home)}": path for path in found}
 
 
-def add_package(target: Path, part: str) -> None:
-    """Add the Python files of the package that holds a `module:object` to a node.zip.
+def part_files(part: str) -> dict[str, Path]:
+    """Return the Python files of the package that holds a `module:object`, by their name in the zip.
 
     Raises:
         SubmitError: it is no package of Python files.
-        OSError: they cannot be read, or the zip cannot be written.
     """
     name = part.partition(":")[0].partition(".")[0]
     spec = importlib.util.find_spec(name)
@@ -75,33 +85,79 @@ def add_package(target: Path, part: str) -> None:
         raise SubmitError(
             f"nodes cannot be given {name}", given=part, allowed="a package or module of Python files", next="mend it"
         )
-    with zipfile.ZipFile(target, "a", zipfile.ZIP_STORED) as archive:
-        for inside, path in files.items():
-            archive.writestr(zipfile.ZipInfo(inside, _EPOCH), path.read_bytes())
+    return files
 
 
-def write_node_zip(target: Path, packages: Sequence[str] = ()) -> None:
-    """Write the node side to `target`; a copy compiled earlier for this interpreter is used again, and kept while it is.
-
-    Args:
-        target: the file.
-        packages: of systems that are not built in.
+def write_node_zip(target: Path) -> None:
+    """Write the node side to `target`, a file of its own.
 
     Raises:
         OSError: the target cannot be written.
     """
-    sources = _sources(packages)
-    cached = _cache_path(sources)
+    sources = _sources(())
     try:
-        if not cached.is_file():
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            _build(cached, sources)
-            _forget_unused(cached.parent)
-        with suppress(OSError):  # it may be somebody else's
-            os.utime(cached)
-        shutil.copyfile(cached, target)
+        shutil.copyfile(_kept(sources), target)
     except OSError:
         _build(target, sources)
+
+
+def link_node_zip(target: Path, packages: Sequence[str] = (), part: str | None = None) -> None:
+    """Give a run its node side: a link to the one file that all runs of this version share, or a copy where there are no links.
+
+    Args:
+        target: the file in the run's folder.
+        packages: of systems that are not built in.
+        part: what nodes load of a back end that is not built in, as `module:object`.
+
+    Raises:
+        RunFolderError, SubmitError: one of them is not there.
+        OSError: the target cannot be written.
+    """
+    sources = _sources(packages) | (part_files(part) if part is not None else {})
+    try:
+        kept = _kept(sources)
+    except OSError:
+        _build(target, sources)
+        return
+    beside = target.parent.parent / f".{kept.stem}-{os.getuid()}.zip"
+    for shared in (kept, *([beside] if _is_copy(beside, kept) else [])):
+        with suppress(OSError):
+            os.link(shared, target)
+            return
+    shutil.copy(kept, target)
+    with suppress(OSError):
+        _keep_beside(beside, target)
+
+
+def _keep_beside(beside: Path, target: Path) -> None:
+    """Let later runs of the user link a run's copy; those of other versions go that no run holds."""
+    beside.unlink(missing_ok=True)
+    os.link(target, beside)
+    for other in beside.parent.glob(f".node-*-{os.getuid()}.zip"):
+        if other.stat().st_nlink == 1:
+            other.unlink()
+
+
+def _is_copy(beside: Path, kept: Path) -> bool:
+    """Return whether a file is ours: others may write where runs lie."""
+    try:
+        status = beside.lstat()
+    except OSError:
+        return False
+    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return ours and status.st_size == kept.stat().st_size
+
+
+def _kept(sources: dict[str, Path]) -> Path:
+    """Return the zip of these files in the user's cache; it is made where it is not there."""
+    cached = _cache_path(sources)
+    if not cached.is_file():
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        _build(cached, sources)
+        _forget_unused(cached.parent)
+    with suppress(OSError):  # it may be somebody else's
+        os.utime(cached)
+    return cached
 
 
 def _forget_unused(folder: Path) -> None:
@@ -124,7 +180,7 @@ def _sources(packages: Sequence[str]) -> dict[str, Path]:
     package = Path(cordee.__file__).parent
     ours = {f"cordee/{path.relative_to(package)}": path for path in node_side_files()}
     theirs = {name: path for each in packages for name, path in package_files(each).items()}
-    return {**ours, **{name: package / path for name, path in _AT_THE_TOP.items()}, **bundled_files(), **theirs}
+    return {**ours, **{name: package / path for name, path in _ELSEWHERE.items()}, **bundled_files(), **theirs}
 
 
 def _build(target: Path, sources: dict[str, Path]) -> None:
@@ -139,6 +195,7 @@ def _build(target: Path, sources: dict[str, Path]) -> None:
                     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
                     py_compile.compile(str(path), str(compiled), dfile=name, doraise=True, invalidation_mode=mode)
                     archive.writestr(zipfile.ZipInfo(name + "c", _EPOCH), compiled.read_bytes())
+        os.chmod(temporary, 0o644)
         os.replace(temporary, target)
     finally:
         if os.path.exists(temporary):

@@ -146,7 +146,7 @@ def create_run(prepared: Prepared) -> RunFolder:
     Raises:
         RunFolderError: it cannot be written; what was begun is removed.
     """
-    from cordee.job.submit.bundle import add_package, write_node_zip
+    from cordee.job.submit.bundle import link_node_zip
 
     plan, loaded = prepared.plan, prepared.loaded
     folder = RunFolder.create(Path(plan.folder).parent, plan.run)
@@ -157,9 +157,8 @@ def create_run(prepared: Prepared) -> RunFolder:
         ]
         write_atomically(folder.provenance, json.dumps(_provenance(loaded), indent=1))
         digest = snapshot_code(loaded.folder, folder.code, folder.code_manifest, without=tuple(map(Path, no_code)))
-        write_node_zip(folder.node_zip, [system.package for system in loaded.systems if system.package])
-        if plan.backend_part is not None:
-            add_package(folder.node_zip, plan.backend_part)
+        packages = [system.package for system in loaded.systems if system.package]
+        link_node_zip(folder.node_zip, packages, plan.backend_part)
         write_atomically(folder.submit / submitter(plan.backend).script_name, prepared.script)
         if prepared.children is not None:
             create_children(folder, prepared.children, digest)
