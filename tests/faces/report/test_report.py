@@ -334,6 +334,17 @@ def test_a_restart_costs_the_time_between_and_the_steps_since_the_checkpoint():
     assert lost.repeated_s == pytest.approx(4 / 3)
 
 
+def test_steps_that_a_script_did_not_repeat_because_it_continued_by_itself_are_not_lost():
+    state = replayed(*RESTARTED)
+    state.attempts[1]["resume_step"] = None
+    began = state.attempts[0]["started_at"]
+    first = [(step, began + step / 3) for step in range(15)]
+    lost = lost_time(state, {1: first, 2: [(13, began + 7.0), (14, began + 8.0)]})
+    assert (lost.repeated_steps, lost.repeated_s, lost.resumed_by_itself) == (2, pytest.approx(2 / 3), True)
+    again = lost_time(state, {1: first, 2: [(0, began + 7.0), (14, began + 9.0)]})
+    assert (again.repeated_steps, again.resumed_by_itself) == (15, False)
+
+
 def test_what_a_restart_repeated_is_unknown_without_steps_and_nothing_without_a_restart():
     assert lost_time(replayed(*RESTARTED), {}).repeated_steps is None
     assert lost_time(replayed(*RESTARTED), {}).repeated_s is None

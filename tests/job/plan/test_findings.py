@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -209,6 +210,28 @@ def test_a_restart_from_zero_is_said_plainly(make: Make, tmp_path: Path, script:
     assert found.text == "no resume command is configured: a restart starts training from scratch"
     assert what in str(found.next)
     assert found.given
+
+
+def test_a_restart_from_zero_is_warned_of_at_the_first_run_of_a_job_alone(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "job/train.py").write_text("")
+    (tmp_path / "runs/ab-20261127T101831Z-wqgb").mkdir(parents=True)
+    assert _only(make(HEAD)[2], "restart-from-zero").severity == "warn"
+    (tmp_path / "runs/a-20261127T101831Z-wqgb").mkdir(parents=True)
+    assert _only(make(HEAD)[2], "restart-from-zero").severity == "info"
+    assert (
+        _only(make(HEAD + "[checkpoint]\npath = 'c'\nbegin = 'existing'\n")[2], "restart-from-zero").severity == "error"
+    )
+
+
+@pytest.mark.parametrize(("report", "told"), [({"resumed_by_itself": True}, 0), ({"resumed_by_itself": 1}, 1), ([], 1)])
+def test_a_script_that_was_seen_to_continue_by_itself_is_not_told_that_it_begins_at_zero(
+    make: Make, tmp_path: Path, report: object, told: int
+) -> None:
+    (tmp_path / "job/train.py").write_text("")
+    folder = tmp_path / "runs/a-20261127T101831Z-wqgb/report"
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text(json.dumps(report))
+    assert [finding.rule for finding in make(HEAD)[2]] == ["restart-from-zero"] * told
 
 
 def test_a_script_with_resume_does_not_begin_at_zero(make: Make, tmp_path: Path) -> None:

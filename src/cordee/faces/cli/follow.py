@@ -299,7 +299,7 @@ def milestones(state: RunState) -> list[str]:
             active = list(dict.fromkeys(rank.node for rank in state.ranks))
             texts.append(f"{world} on {', '.join(active[:4])}{' ...' if len(active) > 4 else ''}")
         elif number > 1:
-            texts.append(f"attempt {number} {resumed or 'begins without a checkpoint: no complete one was seen'}")
+            texts.append(f"attempt {number} {resumed or 'starts the script again: no complete checkpoint was seen'}")
         if number == 1 and resumed:
             texts.append(f"attempt 1 {resumed}")
         if attempt.get("outcome") in ("failed", "node_lost", "superseded"):

@@ -34,6 +34,7 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "segments": state.segments,
         "restarts": state.restarts,
         "repeated_steps": data.lost.repeated_steps,
+        "resumed_by_itself": data.lost.resumed_by_itself,
         "lost": {
             "between_attempts_s": data.lost.between_s,
             "repeated_s": data.lost.repeated_s,

@@ -88,9 +88,7 @@ def nothing_saved(situation: Situation) -> Iterator[Finding]:
     every = situation.part("checkpoint").get("every_s") or 3600.0
     if (trained > _WORTH_SAVING_S and (state.state == "failed" or state.restarts)) or trained > 2 * every:
         declared = situation.part("checkpoint").get("declared")
-        text = (
-            f"no complete checkpoint was seen in {format_duration(trained)} of training: a restart starts from scratch"
-        )
+        text = f"no complete checkpoint was seen in {format_duration(trained)} of training: a restart starts the script again"
         advice = "call cordee.checkpointer in the script, or set [checkpoint] path, pattern and resume"
         if declared:
             path, pattern = situation.part("checkpoint").get("path"), situation.part("checkpoint").get("pattern")

@@ -7,6 +7,7 @@ import fnmatch
 import os
 import shlex
 from collections.abc import Sequence
+from glob import escape
 from pathlib import Path, PurePath
 
 from cordee.core.errors import CordeeError
@@ -19,9 +20,11 @@ from cordee.job.plan import model
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.model import Plan
 from cordee.job.scripts import Script, read_script
+from cordee.machine.foreign_files import read_json
 from cordee.machine.node_tiers import MEMORY_SHARE
 from cordee.runs.checkpoint import Checkpoint as Found
 from cordee.runs.folder import RunFolder
+from cordee.runs.index import job_name
 from cordee.systems.checkpoints.node.folder import (
     MANIFEST,
     PATTERN,
@@ -240,8 +243,7 @@ def _memory(loaded: LoadedJob, plan: Plan, runs: Path) -> list[Finding]:
 
 def _last_bytes(runs: Path, name: str) -> int:
     """Return the bytes of the newest checkpoint of the last run of a job that has one in its own folder, 0 without any."""
-    folders = sorted(runs.glob(f"{name}-*/checkpoints"), reverse=True)[:_LOOKED_AT]
-    return next(filter(None, map(_newest_bytes, folders)), 0)
+    return next(filter(None, (_newest_bytes(run.root / "checkpoints") for run in _earlier_runs(runs, name))), 0)
 
 
 def _newest_bytes(folder: Path | str) -> int:
@@ -285,6 +287,11 @@ def _restart(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
         given, what = shlex.join(loaded.job.run), f"save with cordee.checkpointer(...), or add {what}"
     what += ', or resume = "self" if the script finds its newest checkpoint by itself'
     severity, count = "warn", plan.step.segment.max_segments
+    earlier = _earlier_runs(Path(plan.folder).parent, loaded.job.name)
+    if checkpoint.begin is None and any(map(_went_on, earlier)):
+        return []
+    if earlier:
+        severity = "info"  # it was said when the first of them was begun
     if checkpoint.begin is not None:
         severity = "error"
         text = "--begin cannot be honoured: no resume command is configured"
@@ -293,6 +300,21 @@ def _restart(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
         what += f", or ask for no more than {format_duration(plan.step.segment.limit_s or 0)}"
         text = f"no resume command is configured: each of the {count} segments of this chain would start training from scratch"
     return [Finding(text, severity, "restart-from-zero", file=file, line=line, given=given, next=what)]
+
+
+def _earlier_runs(runs: Path, name: str) -> list[RunFolder]:
+    """Return the newest runs of this job in a folder, the newest first."""
+    folders = sorted(runs.glob(f"{escape(name)}-*"), reverse=True)[:_LOOKED_AT]
+    return [RunFolder(folder) for folder in folders if job_name(folder.name) == name]
+
+
+def _went_on(run: RunFolder) -> bool:
+    """Return whether a run's report saw its script continue where it was, with no checkpoint that was known."""
+    try:
+        report = read_json(run.report / "report.json", run.root)
+    except (OSError, ValueError):
+        return False
+    return isinstance(report, dict) and report.get("resumed_by_itself") is True
 
 
 def _signal(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:

@@ -57,12 +57,14 @@ class LostTime:
         between_s: seconds after the first attempt began in which no rank ran; waiting in a queue is not counted.
         repeated_s: seconds of training that had to be done again, None when the ranks logged no steps.
         repeated_steps: steps done again, None when the ranks logged no steps.
+        resumed_by_itself: whether an attempt that was given no checkpoint began behind the first step of the one before it.
     """
 
     between_s: float
     repeated_s: float | None
     repeated_steps: int | None
     queue_s: float = 0.0
+    resumed_by_itself: bool = False
 
 
 def phase_shares(state: RunState, now: float | None = None) -> list[PhaseShare]:
@@ -106,14 +108,16 @@ def lost_time(state: RunState, steps: Mapping[int, Sequence[tuple[int, float]]],
     queue = sum(_length(state, phase, now) for phase in state.phases if phase.name == "queue" and phase.segment > 1)
     if not any(steps.values()) and len(state.attempts) > 1:
         return LostTime(between, None, None, queue)
-    again_s, again = 0.0, 0
+    again_s, again, by_itself = 0.0, 0, False
     for before, after in zip(state.attempts, state.attempts[1:], strict=False):
-        logged = steps.get(before["attempt"])
+        logged, then = steps.get(before["attempt"]), steps.get(after["attempt"])
         if not logged:
             continue
         resumed = after.get("resume_step")
+        if resumed is None and then and min(then)[0] > min(logged)[0]:
+            resumed, by_itself = min(then)[0] - 1, True
         kept = [moment for step, moment in logged if resumed is not None and step <= resumed]
         saved_at = max(kept, default=before["started_at"])
         again += max(0, max(step for step, _ in logged) - (resumed if resumed is not None else -1))
         again_s += max(0.0, max(moment for _, moment in logged) - saved_at)
-    return LostTime(between, again_s, again, queue)
+    return LostTime(between, again_s, again, queue, by_itself)
