@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from cordee.core.secrets import masked_document, masked_text, masked_words
+from cordee.core.secrets import masked_document, masked_text, masked_values, masked_words
 
 SECRET = "hunter2-Zx9"
 HIDDEN = (
@@ -35,8 +35,36 @@ def test_what_is_none_is_shown_as_it_is(text: str) -> None:
     assert masked_words(text.split()) == text.split()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("OMP_NUM_THREADS", "4", True),
+        ("NCCL_DEBUG", "WARN", True),
+        ("NCCL_SOCKET_IFNAME", "eth0,^lo", True),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", True),
+        ("EPOCHS", "12", True),
+        ("RATE", "0.001", True),
+        ("WANDB_DISABLED", "true", True),
+        ("TOKENIZERS_PARALLELISM", "false", True),
+        ("NVIDIA_API_KEY", "x", False),
+        ("CUDA_AUTH", "1", False),
+        ("DB_PASS", "1234", False),
+        ("PIN", "123456", False),
+        ("TF_VAR_db", "tiger", False),
+        ("PYTHON_SECRET", "4", False),
+        ("USER_NAME", "scott", False),
+    ],
+)
+def test_values_that_can_be_no_secret_are_shown(name: str, value: str, shown: bool) -> None:
+    assert masked_values({name: value}) == {name: value if shown else "***"}
+
+
 def test_values_of_variables_are_hidden_wherever_they_stand_in_a_document() -> None:
-    document = {"steps": [{"env": {"A": "1", "DATA": "/data"}, "argv": ["x", "--token", SECRET]}], "n": 3, "env": None}
+    document = {
+        "steps": [{"env": {"A": "word", "DATA": "/data"}, "argv": ["x", "--token", SECRET]}],
+        "n": 3,
+        "env": None,
+    }
     assert masked_document(document, {"DATA": "/data"}) == {
         "steps": [{"env": {"A": "***", "DATA": "/data"}, "argv": ["x", "--token", "***"]}], "n": 3, "env": None,
     }  # fmt: skip

@@ -52,6 +52,12 @@ _SECRET_PARTS = frozenset(
         "auth",
     ]
 )
+# What libraries of this field are tuned with; numbers of few digits and switches are no secrets whatever they are called.
+_TUNES = re.compile(
+    r"(?:(?:OMP|KMP|GOMP|MKL|OPENBLAS|NUMEXPR|NCCL|RCCL|UCX|FI|GLOO|CUDA|CUDNN|CUBLAS|NVIDIA|HIP|HSA|ROCR|MIOPEN|TORCH|PYTORCH"
+    r"|XLA|JAX|MPICH|OMPI|PMIX)_|(?:TF_CPP|TF_XLA|TF_GPU|TF_NUM)_|PYTHON[A-Z]+\Z|(?:TOKENIZERS_PARALLELISM|TRITON_CACHE_DIR)\Z)"
+)
+_SWITCH = re.compile(r"(?i)(?:-?[0-9]{1,5}(?:\.[0-9]{1,4})?|true|false|yes|no|on|off|none|auto)\Z")
 _FLAG = re.compile(rf"(?i)--?{_NAME}\Z")
 _SECRET_NAME = re.compile(rf"(?i){_NAME}\Z")
 # Shorter ones are words as often, and what begins so is a place or put in by the shell.
@@ -197,9 +203,20 @@ def _keys_of(name: str, value: str) -> Iterator[str]:
 
 
 def masked_values(variables: Mapping[str, Any], known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return variables without their values, of which any may be secret, but for those that are `known` to be none."""
-    harmless = known or {}
-    return {name: masked_text(harmless[name]) if name in harmless else MASK for name in variables}
+    """Return variables without their values, of which any may be secret.
+
+    Shown are those that are `known` to be none, numbers and switches, and what tunes libraries of this field, unless their
+    names say that they are secrets.
+    """
+    shown = {name: str(value) for name, value in variables.items() if _is_harmless(name, str(value))} | dict(
+        known or {}
+    )
+    return {name: masked_text(shown[name]) if name in shown else MASK for name in variables}
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    named = _SECRET_NAME.match(name) or _has_secret_part(name)
+    return not named and bool(_TUNES.match(name) or _SWITCH.match(value))
 
 
 def masked_document(value: Any, known: Mapping[str, str] | None = None) -> Any:

@@ -37,7 +37,7 @@ def test_the_plan_and_the_script_ask_for_what_was_said(tmp_path, need, nodes, ra
     assert resize(folder, nodes, ranks_per_node) == {"nodes": expected[0], "ranks_per_node": expected[2]}
     assert request(folder) == expected
     script = (folder.submit / submitter_of(folder).script_name).read_text()
-    assert f"each on {expected[0]} nodes" in script
+    assert f"on each of {expected[0]} nodes" in script
     after = plan_of(folder)
     for plan in (before, after):
         for name in ("nodes", "min_nodes", "ranks_per_node"):

@@ -255,7 +255,7 @@ def test_a_plan_is_frozen(make: Make) -> None:
 def test_check_shows_what_would_run(make: Make, tmp_path: Path) -> None:
     _, plan, _ = make(WHOLE)
     folder = tmp_path / "job"
-    assert render_plan(plan, "one\ntwo\n") == (
+    assert render_plan(plan, "# one\n#two\n\nthree\n# four\n") == (
         f"""\
 job         a on local (local)
 command     python train.py
@@ -267,7 +267,7 @@ memory      1 GB per node
 time        1 h; the ranks are asked to stop 1 min before
 set-up      module load x
 env         K=***
-env         N=***
+env         N=3
 vetting     268 MB of memory, 268 MB of disk, git, import json on every node
 checkpoints {folder}/saved/s-*
 restart     appends --resume '{{checkpoint}}'
@@ -276,10 +276,14 @@ failures    all ranks are restarted, once without a new checkpoint in between
 run folder  {tmp_path}/runs/a-1
 
 what would be started:
-  one
-  two
+  # one
+  #two
+
+  # 2 lines that start Cordée's own processes: `cordee check --explain` shows them
 """
     )
+    assert render_plan(plan, "# one\nthree\n# four\n", whole=True).endswith("started:\n  # one\n  three\n  # four\n")
+    assert render_plan(plan, "one\n# two\n").endswith("started:\n  one\n  # two\n")
 
 
 def test_explain_shows_where_values_come_from(make: Make, tmp_path: Path) -> None:

@@ -33,16 +33,19 @@ class LocalSubmitter(Submitter):
         tasks = plan["steps"][0]["tasks"]
         names = [f"local-{index}" for index in range(request["nodes"] + request["spare_nodes"])]
         base = f'{sys.executable} -s -c "$start"'
-        lines = ["# on this machine, with PYTHONPATH=<run>/node.zip", f"start={shlex.quote(START)}"]
+        ranks, nodes = counted(request["ranks_per_node"], "rank"), counted(request["nodes"], "node")
+        lines = [
+            f"# On this machine, {ranks} on each of {nodes}:",
+            f"#   cd {shlex.quote(plan['workdir'])} && {shlex.join(masked_words(tasks['argv']))}",
+            *(f"# on every node, before the ranks: {masked_text(line)}" for line in tasks["setup"]),
+            "",
+            "export PYTHONPATH=<run>/node.zip",
+            f"start={shlex.quote(START)}",
+        ]
         lines.append(f"{base} cordee.control.keeper --folder <run>")
         lines.append("# which starts, and restarts when they die:")
         lines.append(f"{base} cordee.control.supervisor.supervisor --folder <run>")
         lines += [f"{base} cordee.control.agent.agent --folder <run> --node {name} --incarnation 1" for name in names]
-        for line in tasks["setup"]:
-            lines.append(f"# on every node, before the ranks: {masked_text(line)}")
-        ranks, nodes = counted(request["ranks_per_node"], "rank"), counted(request["nodes"], "node")
-        lines.append(f"# the agents start {ranks} each on {nodes}:")
-        lines.append(f"cd {shlex.quote(plan['workdir'])} && {shlex.join(masked_words(tasks['argv']))}")
         return "\n".join(lines) + "\n"
 
     def submit(self, folder: RunFolder, plan: dict[str, Any]) -> str:

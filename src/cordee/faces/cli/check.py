@@ -19,7 +19,9 @@ from cordee.job.terminal.options import (
 
 @click.command(cls=JobCommand)
 @spec_arguments
-@click.option("--explain", is_flag=True, help="Show where every value came from.")
+@click.option(
+    "--explain", is_flag=True, help="Show where every value came from, and the whole script that would be submitted."
+)
 @runs_option
 @json_option
 def command(
@@ -33,7 +35,7 @@ def command(
     as_json: bool,
     program: tuple[str, ...],
 ) -> None:
-    """Validate SPEC (default: the cordee.toml here) and show exactly what would be submitted. Changes nothing.
+    """Validate SPEC (default: the cordee.toml here) and show what would run, and where. Changes nothing.
 
     It takes a script or a command in place of SPEC as `cordee run` does.
 

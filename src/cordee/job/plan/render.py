@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from itertools import takewhile
 from typing import Any
 
 from cordee.core.backends import abilities
@@ -12,8 +13,13 @@ from cordee.job.load import LoadedJob
 from cordee.job.plan.model import DataSet, Plan, Request, Scheduler, Step
 
 
-def render_plan(plan: Plan, script: str) -> str:
-    """Return what would happen, as text: what runs where, what a failure leads to, what would be started."""
+def render_plan(plan: Plan, script: str, *, whole: bool = False) -> str:
+    """Return what would happen, as text: what runs where, what a failure leads to, what would be started.
+
+    Args:
+        script: what would be submitted.
+        whole: whether all of it is shown; else its head, the comments and the options that a scheduler reads there.
+    """
     step = plan.step
     rows = [
         ("job", f"{plan.name} on {plan.cluster} ({plan.backend})"),
@@ -30,7 +36,11 @@ def render_plan(plan: Plan, script: str) -> str:
     ]
     lines = [f"{name:<11} {text}" for name, text in rows]
     started = masked_text(script).rstrip("\n").split("\n")
-    lines += ["", "what would be started:", *(f"  {line}" for line in started)]
+    head = list(takewhile(lambda line: not line or line.startswith("#"), started))
+    if head and not whole:
+        rest = len(started) - len(head)
+        started = [*head, f"# {rest} lines that start Cordée's own processes: `cordee check --explain` shows them"]
+    lines += ["", "what would be started:", *(f"  {line}".rstrip() for line in started)]
     return "\n".join(lines) + "\n"
 
 

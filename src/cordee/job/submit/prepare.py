@@ -79,7 +79,7 @@ class Prepared:
 
     def text(self, *, explain: bool) -> str:
         """Return what `cordee check` prints."""
-        text = render_plan(self.plan, self.script)
+        text = render_plan(self.plan, self.script, whole=explain)
         if self.children is not None:
             text = self.children.text() + text
         return text + "\n" + render_provenance(self.loaded) if explain else text
