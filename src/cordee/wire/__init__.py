@@ -12,12 +12,15 @@ moved or changed ends the connection. Frames are protected against change, not a
 
 from __future__ import annotations
 
-from cordee.wire.client import connect
-from cordee.wire.connection import Connection
-from cordee.wire.handshake import PROTOCOL, ROLES
-from cordee.wire.ports import pick_port, pick_ports
-from cordee.wire.rendezvous import Rendezvous, new_token, read_rendezvous, write_rendezvous
-from cordee.wire.server import Server, serve
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cordee.wire.client import connect
+    from cordee.wire.connection import Connection
+    from cordee.wire.handshake import PROTOCOL, ROLES
+    from cordee.wire.ports import pick_port, pick_ports
+    from cordee.wire.rendezvous import Rendezvous, new_token, read_rendezvous, write_rendezvous
+    from cordee.wire.server import Server, serve
 
 __all__ = [
     "PROTOCOL",
@@ -33,3 +36,29 @@ __all__ = [
     "serve",
     "write_rendezvous",
 ]
+
+# A rank and the command line use rooms beside these, and are to start without asyncio and ssl.
+_HOMES = {
+    "connect": "client",
+    "Connection": "connection",
+    "PROTOCOL": "handshake",
+    "ROLES": "handshake",
+    "pick_port": "ports",
+    "pick_ports": "ports",
+    "Rendezvous": "rendezvous",
+    "new_token": "rendezvous",
+    "read_rendezvous": "rendezvous",
+    "write_rendezvous": "rendezvous",
+    "Server": "server",
+    "serve": "server",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

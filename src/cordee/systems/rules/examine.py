@@ -8,7 +8,6 @@ from pathlib import Path
 from cordee.core.errors import DocumentError
 from cordee.core.findings import Finding
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
-from cordee.systems.rules.catalogue import resolved_rules, rule_paths
 
 
 class RulesExamination(Examination):
@@ -18,6 +17,8 @@ class RulesExamination(Examination):
         files = self.loaded.cluster.rules.files
         if not files:
             return Contribution()
+        from cordee.systems.rules.catalogue import resolved_rules, rule_paths  # deferred: most sites have no rules
+
         try:
             rules = resolved_rules(rule_paths(files), built_in=False)
         except DocumentError as error:

@@ -56,6 +56,11 @@ def known_trace(digest: str, environ: Mapping[str, str] = os.environ) -> TracedM
         return None
 
 
+def has_traces(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether anything was traced."""
+    return _folder(environ).is_dir()
+
+
 def keep_trace(digest: str, model: TracedModel, environ: Mapping[str, str] = os.environ) -> None:
     """Keep a trace for later; where the cache cannot be written nothing is kept."""
     folder = _folder(environ)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cordee.core.findings import Finding
 from cordee.core.units import format_size
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.placement import place
-from cordee.systems.sizing.devices import device_of_partition
-from cordee.systems.sizing.layouts import Model, refusal_of
-from cordee.systems.sizing.measured.calibration import CALIBRATION
-from cordee.systems.sizing.plan import SizedPlan, make_plan_of
-from cordee.systems.sizing.target import known_model, layout_of, workload_of
+from cordee.systems.sizing.cache import has_traces
+
+if TYPE_CHECKING:
+    from cordee.systems.sizing.plan import SizedPlan
 
 
 class SizingExamination(Examination):
@@ -21,8 +20,17 @@ class SizingExamination(Examination):
 
     def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
         table = self.loaded.job.plan
+        if table.model is None and not has_traces():
+            return Contribution()
+        # Deferred: of most jobs nothing is known.
+        from cordee.systems.sizing.devices import device_of_partition
+        from cordee.systems.sizing.layouts import refusal_of
+        from cordee.systems.sizing.measured.calibration import CALIBRATION
+        from cordee.systems.sizing.plan import make_plan_of
+        from cordee.systems.sizing.target import known_model, layout_of, workload_of
+
         workload = workload_of(table, on_gpu=bool(self.loaded.job.need.gpus_per_node))
-        model: Model | None = known_model(self.loaded, workload)
+        model = known_model(self.loaded, workload)
         if model is None:
             return Contribution()
         layout = layout_of(self.loaded, table.strategy, model)

@@ -14,8 +14,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 from cordee.machine.foreign_files import parse_json, regular
 from cordee.machine.processes.module_command import module_argv
 from cordee.systems.scan.node.source import patience_s
-from cordee.systems.scan.node.verdict import FileVerdict, Sight
-from cordee.systems.scan.node.worker import MESSAGE_BYTES, ORDER
+from cordee.systems.scan.node.verdict import MESSAGE_BYTES, ORDER, FileVerdict, Sight
 
 _WORKER = "cordee.systems.scan.node.worker"
 _START_S = 20.0

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Iterable, NamedTuple
 
+# Between who asks and the process that looks: whether keys are looked for, and after how many seconds it is killed.
+ORDER = struct.Struct("<?d")
+MESSAGE_BYTES = 128 << 10  # of its answer
 VERDICTS = ("clean", "warn", "unknown", "block")
 
 

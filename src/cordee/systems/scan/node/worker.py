@@ -8,7 +8,6 @@ import gc
 import json
 import os
 import socket
-import struct
 import sys
 import time
 from typing import Any
@@ -18,11 +17,9 @@ from cordee.systems.scan.node.formats import decompressors
 from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
 from cordee.systems.scan.node.inspection import Inspection
 from cordee.systems.scan.node.source import FileSource
-from cordee.systems.scan.node.verdict import worst
+from cordee.systems.scan.node.verdict import MESSAGE_BYTES, ORDER, worst
 
 MEMORY_BYTES = 2 << 30
-MESSAGE_BYTES = 128 << 10
-ORDER = struct.Struct("<?d")  # whether keys are looked for, and after how many seconds it is killed
 _MOST_TEXT = 400
 _SHARE = 0.7  # of the time after which it is killed: then it tells what it has seen
 _CODECS = (

@@ -14,7 +14,6 @@ from cordee.core.findings import Finding
 from cordee.core.words import counted
 from cordee.job.load import LoadedJob
 from cordee.job.plan.model import Plan
-from cordee.systems.scan.images.scan import image_form, look_into
 from cordee.systems.scan.node.verdict import FileVerdict, Sight, worst
 from cordee.systems.scan.packages.installed import InstalledEnvironment, environment_at, installed_packages
 from cordee.systems.scan.packages.judge import PackageJudge
@@ -99,7 +98,8 @@ def job_findings(loaded: LoadedJob, plan: Plan, policy: ScanPolicy) -> Iterator[
     environment = environment_of(plan) if not inside else None
     if environment is not None:
         yield from _of_environment(environment_verdict(environment, plan, driver, judge), policy)
-    yield from _of_images(inside, plan, driver, judge, policy)
+    if inside:
+        yield from _of_images(inside, plan, driver, judge, policy)
     for name in sorted(os.listdir(loaded.folder)):
         path = str(loaded.folder / name)
         if os.path.isfile(path):
@@ -141,6 +141,8 @@ def _images(plan: Plan) -> Iterator[str]:
 def _of_images(
     paths: Iterable[str], plan: Plan, gpu_driver: str | None, judge: PackageJudge, policy: ScanPolicy
 ) -> Iterator[Finding]:
+    from cordee.systems.scan.images.scan import image_form, look_into  # deferred: most jobs have no image
+
     is_told = not plan.step.request.gpus_per_node
     for path in paths:
         form = image_form(path)

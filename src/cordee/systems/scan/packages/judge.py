@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cordee.core.words import counted
 from cordee.systems.scan.node.verdict import FileVerdict, Sight, worst
-from cordee.systems.scan.packages.advisories import Advisory, AdvisorySnapshot
 from cordee.systems.scan.packages.installed import environment_at, installed_packages
 from cordee.systems.scan.packages.model import FoundPackage
 from cordee.systems.scan.packages.names import KnownNames
 from cordee.systems.scan.packages.project import asked_file
 from cordee.systems.scan.packages.startup import plugin_sights, startup_sights
+
+if TYPE_CHECKING:
+    from cordee.systems.scan.packages.advisories import Advisory, AdvisorySnapshot
 
 _SHOWN = 8
 

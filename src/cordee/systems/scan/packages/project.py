@@ -8,8 +8,6 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-import yaml
-
 from cordee.core.documents.texts import text_of
 from cordee.core.errors import DocumentError
 from cordee.core.words import counted
@@ -155,6 +153,8 @@ def _of_toml(path: str, text: str, known: KnownNames) -> ProjectFile | None:
 def _of_yaml(path: str, text: str, known: KnownNames) -> ProjectFile | None:
     if "dependencies:" not in text or "\0" in text:
         return None
+    import yaml  # deferred: few projects have such a file
+
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     if len(text) > _YAML_BYTES and loader is yaml.SafeLoader:
         return _file(

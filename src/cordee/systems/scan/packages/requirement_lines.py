@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from packaging.requirements import InvalidRequirement, Requirement
-
 from cordee.systems.scan.packages.indexes import IndexSettings, option_settings
 
 _HASH = re.compile(r"--hash[= ](?P<hash>[a-z0-9]+:[0-9a-fA-F]+)")
@@ -131,6 +129,8 @@ def _asked(line: str, number: int) -> PackageRequest | None:
         egg = _EGG.search(plain)
         name = egg[1] if egg else _of_file(plain)
         return PackageRequest(name, "", "", hashes, plain, number)
+    from packaging.requirements import InvalidRequirement, Requirement  # deferred: few jobs have such lines
+
     try:
         one = Requirement(plain)
     except InvalidRequirement:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from cordee.job.cluster import read_tables
 from cordee.job.profile import ScanSite
-from cordee.systems.scan.packages.advisories import AdvisorySnapshot
 from cordee.systems.scan.packages.judge import PackageJudge
 from cordee.systems.scan.packages.names import known_names
 
@@ -31,4 +30,8 @@ def judge_of(site: ScanSite, advisories: str | None = None) -> PackageJudge:
     """
     known = known_names(site.packages, site.internal)
     place = advisories or site.advisories
-    return PackageJudge(known, AdvisorySnapshot(place) if place else None)
+    if not place:
+        return PackageJudge(known)
+    from cordee.systems.scan.packages.advisories import AdvisorySnapshot  # deferred: most sites have none
+
+    return PackageJudge(known, AdvisorySnapshot(place))
