@@ -80,6 +80,7 @@ def describe(folder: RunFolder, state: RunState, word: str = "") -> list[str]:
         lines.append(f"checkpoint  {state.checkpoint}")
     views = views_of(state, step_of(folder))
     lines += [f"{name:<11} {text}" for view in views for name, text in view.facts()]
+    lines += [line for view in views for line in view.lines(folder)]
     if state.nodes:
         lines.append(f"nodes of segment {state.segments}" if state.state == "queued" else "nodes")
     for node in state.nodes:

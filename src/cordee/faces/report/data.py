@@ -200,14 +200,15 @@ def _telemetry(run: Run, data: ReportData) -> None:
         columns = (series.steps, series.times, series.mean, series.low, series.high)
         data.curves[name] = Curve(name, *(column.astype(float).tolist() for column in columns))
         _note_steps(events, data, logged)
-    if not data.curves and data.state.attempts:
-        data.missing.append(
-            "no loss or throughput: the ranks did not call cordee.log(step=..., loss=..., tokens_per_s=...)"
-        )
     data.lost = lost_time(data.state, logged, data.now)
     if run.dropped_events:
         data.missing.append(
             f"{run.dropped_events} logged events were dropped by the ranks because nobody took them in time"
+        )
+    elsewhere = any((data.folder.root / name).is_dir() for name in registry.page_folders(overview=True))
+    if not data.curves and data.state.attempts and not elsewhere:
+        data.missing.append(
+            "no loss or throughput: the ranks did not call cordee.log(step=..., loss=..., tokens_per_s=...)"
         )
 
 

@@ -1,10 +1,10 @@
 /** One run at a glance. */
 
-import { html } from "../vendor/htm-preact-3.1.1.js";
+import { html, useEffect, useState } from "../vendor/htm-preact-3.1.1.js";
 import { duration, epoch, many, number, ranges } from "../format.js";
 import { useClock } from "../hooks.js";
 import { serverNow } from "../live.js";
-import { at, withQuery } from "../routes.js";
+import { ROUTES, at, withQuery } from "../routes.js";
 import { Badge, Figures, Icon, Missing, Panel, Progress, Table, Time, shape } from "../ui.js";
 import { Finding, graveFirst } from "../parts/findings.js";
 import { Logged } from "../parts/logged.js";
@@ -111,15 +111,26 @@ function About({ doc }) {
   return html`<${Panel} title="About this run"><dl class="facts">${rows.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl><//>`;
 }
 
+/** What a system's page says on the overview. */
+function Part({ file, ...given }) {
+  const [Shown, setShown] = useState(null);
+  useEffect(() => {
+    import(`./${file}`).then((module) => setShown(() => module.Overview), console.error);
+  }, [file]);
+  return Shown && html`<${Shown} ...${given} />`;
+}
+
 export default function Run({ run, doc, newest, range, setRange, whole }) {
   const marks = marksOf(doc);
+  const parts = ROUTES.filter(([, , , , folder, overview]) => overview && doc.folders?.includes(folder));
   const shared = { run, doc, range: range || whole, chosen: range, setRange, marks, live: !ENDED.has(doc.state) };
   return html`<h1 class="hidden">${run}</h1>
     <${Now} doc=${doc} newest=${newest} />
     ${whole && html`<${Panel} title="Timeline" aside=${html`<span class="soft">${many(doc.phases?.length || 0, "phase")}, ${many(doc.checkpoints?.length || 0, "checkpoint")}, ${many(doc.attempts?.length || 0, "attempt")}</span>`}>
       <${Timeline} ...${shared} /><//>`}
     <${Findings} run=${run} doc=${doc} />
-    <${Logged} ...${shared} />
+    ${parts.map(([, file]) => html`<${Part} key=${file} file=${file} run=${run} doc=${doc} />`)}
+    <${Logged} ...${shared} elsewhere=${parts.length > 0} />
     <${Resources} ...${shared} />
     <div class="grid"><${ScoreCard} run=${run} doc=${doc} /><${About} doc=${doc} /></div>
     ${doc.missing?.length > 0 && html`<${Panel} title="Not shown"><${Missing} missing=${doc.missing} /><//>`}
