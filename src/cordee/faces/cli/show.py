@@ -71,7 +71,8 @@ def describe(folder: RunFolder, state: RunState, word: str = "") -> list[str]:
         lines.append(f"part of     {family_of['parent']}")
     for child in family_of.get("children", []):
         text = f": {child['text']}" if child["text"] and child["state"] != "finished" else ""
-        lines += [f"  {child['name']:16} {child['state']:9} {child['run']}{text}"]
+        run = "" if child["state"] == "not started" else f" {child['run']}"
+        lines += [f"  {child['name']:16} {child['state']:9}{run}{text}"]
     if state.step is not None:
         lines.append(f"step        {state.step}" + (f" of {state.total}" if state.total else ""))
     if began_words(state):

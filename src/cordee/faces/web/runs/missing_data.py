@@ -7,6 +7,7 @@ from typing import Any
 
 from cordee.core.registry import page_folders
 from cordee.faces.web.runs.open_run import Reading
+from cordee.runs.children import GRAPH
 from cordee.runs.state import RunState
 
 
@@ -22,6 +23,8 @@ def missing_of(
     """
     found = []
     begun = bool(state.attempts) or reading.recording
+    if not begun and (reading.folder.root / GRAPH).is_file():
+        return []  # the runs below it have what there is
     if not begun and not groups:
         waits = "it waits for its nodes" if state.state == "queued" else "no attempt was started"
         return [_missing("samples, logs and metrics", waits, "`cordee advise` says why a run waits or failed")]
