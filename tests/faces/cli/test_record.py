@@ -79,6 +79,7 @@ def test_a_recording_is_listed_shown_and_reported(call, tmp_path):
     assert "journal" not in report
     assert "took         10 s\n" in cordee(tmp_path, "report", "killed")
     assert "so far" in cordee(tmp_path, "report", "running")
+    assert "still running" not in (tmp_path / "recordings/killed/report/index.html").read_text()
     assert sorted(os.listdir(tmp_path / "recordings" / name)) == ["recorders", "report", "telemetry"]
 
 
