@@ -49,6 +49,8 @@ class Page(NamedTuple):
         title: in words.
         tab: whether it is among the tabs of a run, or, where it is of no run, among the links of every page.
         folder: of the run's folder, without which a run has no such tab; empty: every run has it.
+        overview: whether its file's export `Overview` stands on the overview of runs that have the folder, in place of what
+            their ranks log.
     """
 
     pattern: str
@@ -56,6 +58,7 @@ class Page(NamedTuple):
     title: str
     tab: bool = False
     folder: str = ""
+    overview: bool = False
 
 
 class System(NamedTuple):
@@ -140,13 +143,20 @@ def all_systems() -> tuple[System, ...]:
 
 
 @cache
-def page_folders() -> tuple[str, ...]:
-    """Return the folders of a run's folder that tabs of systems ask for.
+def page_folders(*, overview: bool = False) -> tuple[str, ...]:
+    """Return the folders of a run's folder that pages of systems ask for; with `overview` of those that stand on the overview.
 
     Raises:
         CordeeError: a system of another package cannot be loaded.
     """
-    return tuple(dict.fromkeys(page.folder for system in all_systems() for page in system.pages if page.folder))
+    return tuple(
+        dict.fromkeys(
+            page.folder
+            for system in all_systems()
+            for page in system.pages
+            if page.folder and page.overview >= overview
+        )
+    )
 
 
 def telling(names: Collection[str]) -> tuple[System, ...]:

@@ -156,15 +156,21 @@ def child_documents(
 ) -> list[dict[str, Any]]:
     """Return what is told of each child: how it is in the graph, and what its own journal says.
 
+    One that will not start any more is `not started`, and its `text` says why.
+
     Args:
         state: the parent's.
         own: of the children, by name.
     """
     entries = {entry["name"]: entry for entry in state.children}
-    found = []
+    found: list[dict[str, Any]] = []
+    never: dict[str, str] = {}
     for child in graph.children:
         entry, below = entries.get(child.name, {}), own.get(child.name)
-        told = entry.get("state", "waiting")
+        why = "" if entry else _why_never(child, entries, never, state)
+        if why:
+            never[child.name] = why
+        told = entry.get("state", "not started" if why else "waiting")
         if told == "placed" and below is not None:
             told = below.state
         known = below is not None and entry.get("state") != "skipped"
@@ -178,7 +184,7 @@ def child_documents(
                 "after": list(child.after),
                 "state": told,
                 "exit_code": entry.get("exit_code"),
-                "text": entry.get("text") or "",
+                "text": entry.get("text") or why,
                 "segments": below.segments if known and below is not None else 0,
                 "restarts": below.restarts if known and below is not None else 0,
                 "job": below.job if known and below is not None else None,
@@ -189,6 +195,18 @@ def child_documents(
             }
         )
     return found
+
+
+def _why_never(
+    child: Child, entries: Mapping[str, Mapping[str, Any]], never: Mapping[str, str], state: RunState
+) -> str:
+    """Return why a child that has not started will not start any more; empty: it may."""
+    for name in child.after:
+        if name in never:
+            return never[name]
+        if entries.get(name, {}).get("state") in ("failed", "cancelled"):
+            return f"{name} {entries[name]['state']}"
+    return f"the run has ended: {state.state}" if state.ended else ""
 
 
 Placing = Callable[[RunFolder], str]

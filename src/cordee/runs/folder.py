@@ -143,8 +143,8 @@ class RunFolder:
         return self.root / "report"
 
     def exists(self) -> bool:
-        """Return whether this looks like a run folder."""
-        return self.plan.is_file() or self.journal.is_dir()
+        """Return whether this looks like a run folder; one that may not be looked into does not."""
+        return os.path.isfile(self.plan) or os.path.isdir(self.journal)
 
 
 def write_atomically(

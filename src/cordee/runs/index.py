@@ -33,7 +33,11 @@ _ID = re.compile(r"^(?P<name>.+)-(?P<stamp>\d{8}T\d{6}Z)-[a-z]{4}$")
 
 @dataclass
 class RunSummary:
-    """One line about a run; times are epoch seconds. `state` is `unreadable` when its journal cannot be read."""
+    """One line about a run; times are epoch seconds. `state` is `unreadable` when its journal cannot be read.
+
+    Attributes:
+        kind: `run`, or `recording` for what `cordee record` left.
+    """
 
     id: str
     name: str
@@ -48,6 +52,7 @@ class RunSummary:
     exit_code: int | None = None
     reason: str = ""
     folder: str = ""
+    kind: str = "run"
 
 
 def list_runs(parent: str | Path, *more: str | Path) -> list[RunSummary]:

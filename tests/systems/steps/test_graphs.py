@@ -5,14 +5,21 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
+from playwright.sync_api import expect
 
-from cordee.core.errors import DocumentError
+from cordee.core.errors import DocumentError, RunNotFound
+from cordee.faces.cli.show import describe
+from cordee.faces.report.run_document import family
+from cordee.faces.web.runs.library import RunLibrary
 from cordee.job.submit.factory import plan_of
 from cordee.job.submit.prepare import create_run, prepare
 from cordee.runs.children import ChildEnd, advance, child_ended, child_folder, read_graph
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
+from support.servers.browsing import WatchedPage, chromium
+from support.servers.serving import ServedRuns
 
 STEPS = """
 [steps]
@@ -95,6 +102,55 @@ def test_a_step_without_its_output_has_failed_and_what_follows_does_not_start(jo
     assert "left no prepared" in state.text
     assert "not started: left, right, join" in state.text
     assert place.placed == [ids["prepare"]]
+
+
+def test_a_step_that_will_not_start_any_more_is_not_started_and_says_why(job):
+    folder, ids, place = job(STEPS.replace('after = ["left", "right"]', 'after = "right"'))
+    begin(folder, place)
+    (folder.root.parent.parent / "job/prepared").touch()
+    child_ended(folder, ids["prepare"], 1, DONE, place)
+    told = {child["name"]: (child["state"], child["text"]) for child in family(folder, state_of(folder))["children"]}
+    assert told["join"] == ("waiting", "")
+    child_ended(folder, ids["right"], 1, ChildEnd("failed", 3, "exit", "no model"), place)
+    state = state_of(folder)
+    assert not state.ended
+    assert "  join             not started: right failed" in describe(folder, state)
+    client_journal(folder.journal).append("cancel_requested", by="a person")
+    child_ended(folder, ids["left"], 1, ChildEnd("cancelled", 1, "cancelled", ""), place)
+    assert "  join             not started: right failed" in describe(folder, state_of(folder))
+
+
+def test_the_page_of_a_run_with_steps_shows_them_and_waits_for_nothing_once_it_has_ended(job):
+    folder, ids, place = job(STEPS)
+    begin(folder, place)
+    child_ended(folder, ids["prepare"], 1, DONE, place)
+    with ServedRuns(folder.root.parent) as server, chromium() as browser:
+        document = httpx.get(f"{server.url}/api/runs/{folder.id}", timeout=60).json()
+        assert document["missing"] == []
+        tab = WatchedPage(browser, server.url, viewport={"width": 1000, "height": 1400})
+        page = tab.open(f"#/run/{folder.id}")
+        rows = page.get_by_role("region", name="Steps").get_by_role("row")
+        expect(rows.nth(1)).to_contain_text("failed")
+        expect(rows.nth(4)).to_contain_text("prepare failed")
+        expect(page.locator("main")).not_to_contain_text("yet")
+        rows.nth(1).get_by_role("link", name="prepare").click()
+        expect(page.get_by_role("link", name=folder.id)).to_be_visible()
+        page = tab.open(f"#/run/{folder.id}/heat")
+        expect(page.locator("main")).to_contain_text("Nothing was sampled.")
+        tab.close()
+        assert not tab.faults
+
+
+def test_a_run_below_another_is_found_by_its_id_and_not_through_links(job, tmp_path):
+    folder, ids, _ = job(STEPS)
+    shelf = RunLibrary([folder.root.parent])
+    assert shelf.folder(ids["join"]).root == folder.root / "children" / ids["join"]
+    outside = tmp_path / "outside"
+    (folder.root / "children").rename(outside)
+    (folder.root / "children").symlink_to(outside)
+    for known in (shelf, RunLibrary([folder.root.parent])):
+        with pytest.raises(RunNotFound):
+            known.folder(ids["join"])
 
 
 def test_what_is_done_is_skipped_until_its_input_or_its_output_changes(job, tmp_path):

@@ -9,6 +9,7 @@ from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.machine.foreign_files import read_json, read_regular
 from cordee.runs.folder import RunFolder
+from cordee.telemetry.node.recording import is_recorded
 
 
 @click.command()
@@ -16,7 +17,7 @@ from cordee.runs.folder import RunFolder
 @runs_option
 @json_option
 def command(run: str, runs: str | None, as_json: bool) -> None:
-    """Render the report of RUN (default: the last one) and show it; also while it runs.
+    """Render the report of RUN (default: the last one), or of a recording, and show it; also while it runs.
 
     \b
     Example:
@@ -25,13 +26,13 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
     from cordee.faces.report import render
     from cordee.faces.report.completion import complete, may_store, reported
 
-    folder = found(run, runs)
+    folder = found(run, runs, recordings=True)
     state = state_of(folder)
     if not may_store(folder):
         _show(folder, as_json)
         return
     page = folder.report / "index.html"
-    if not (complete(folder, state) and reported(folder, state)):
+    if is_recorded(folder) or not (complete(folder, state) and reported(folder, state)):
         page = render(folder.root)
     if as_json:
         print_json(read_json(folder.report / "report.json", folder.root))

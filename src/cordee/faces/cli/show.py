@@ -16,6 +16,7 @@ from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState, called
+from cordee.telemetry.node.recording import is_recorded
 from cordee.telemetry.shown.view import views_of
 from cordee.telemetry.store.phases import segment_times
 
@@ -25,15 +26,15 @@ from cordee.telemetry.store.phases import segment_times
 @runs_option
 @json_option
 def command(run: str, runs: str | None, as_json: bool) -> None:
-    """Show RUN (default: the last one): its state, nodes, ranks, restarts and failures.
+    """Show RUN (default: the last one), or a recording: its state, nodes, ranks, restarts and failures.
 
     \b
     Example:
       cordee show last --json
     """
-    folder = found(run, runs)
+    folder = found(run, runs, recordings=True)
     state, standing = stand(folder, state_of(folder))
-    report = completed(folder, state)
+    report = None if is_recorded(folder) else completed(folder, state)
     if as_json:
         print_json({**run_document(folder, state), "standing": vars(standing) if standing else None})
         return
@@ -43,14 +44,17 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
         click.echo(f"report      {report}")
     if standing is not None and not state.ended:
         click.echo(f"scheduler   {words(standing)}")
-    if state_word(state.state, standing) in ("failed", "held") or (standing is not None and state.state == "queued"):
+    if is_recorded(folder):
+        click.echo(f"score       `cordee score {folder.root}` says how well the hardware was used")
+    elif state_word(state.state, standing) in ("failed", "held") or (standing is not None and state.state == "queued"):
         click.echo(f"advice      `cordee advise {folder.id}` says why, and what to change")
 
 
 def describe(folder: RunFolder, state: RunState, word: str = "") -> list[str]:
     """Return the lines that `cordee show` prints; `word` is its state where the journal's is not the last word."""
+    recorded = is_recorded(folder)
     said = f": {state.text}" if state.text else ""
-    lines = [f"run         {folder.id}", f"state       {word or state.state}{said}"]
+    lines = [f"{'recording' if recorded else 'run':<11} {folder.id}", f"state       {word or state.state}{said}"]
     if state.submitted_at is not None:
         lines.append(f"submitted   {utc_text(state.submitted_at)}")
     if state.started_at is not None and state.ended_at is not None:
@@ -62,7 +66,8 @@ def describe(folder: RunFolder, state: RunState, word: str = "") -> list[str]:
     for one in step_of(folder).get("data", []):
         licence = f" (licence: {one['licence']})" if one.get("licence") else ""
         lines.append(f"data        {one['name']}: {one['place']}{licence}")
-    lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
+    if not recorded:
+        lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
     for segment in map(segment_words, segment_times(state) if worth_showing(state) else []):
         lines += [f"  {segment.number:<2} {segment.course}", f"     {segment.ended}"]
     lines += [f"hold        {text}" for text in hold_words(state)]
@@ -71,7 +76,8 @@ def describe(folder: RunFolder, state: RunState, word: str = "") -> list[str]:
         lines.append(f"part of     {family_of['parent']}")
     for child in family_of.get("children", []):
         text = f": {child['text']}" if child["text"] and child["state"] != "finished" else ""
-        lines += [f"  {child['name']:16} {child['state']:9} {child['run']}{text}"]
+        run = "" if child["state"] == "not started" else f" {child['run']}"
+        lines += [f"  {child['name']:16} {child['state']:9}{run}{text}"]
     if state.step is not None:
         lines.append(f"step        {state.step}" + (f" of {state.total}" if state.total else ""))
     if began_words(state):
@@ -80,6 +86,7 @@ def describe(folder: RunFolder, state: RunState, word: str = "") -> list[str]:
         lines.append(f"checkpoint  {state.checkpoint}")
     views = views_of(state, step_of(folder))
     lines += [f"{name:<11} {text}" for view in views for name, text in view.facts()]
+    lines += [line for view in views for line in view.lines(folder)]
     if state.nodes:
         lines.append(f"nodes of segment {state.segments}" if state.state == "queued" else "nodes")
     for node in state.nodes:

@@ -23,6 +23,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.log_tails import output_mask
 from cordee.runs.state import RunState, replay
+from cordee.telemetry.node.recording import read_recorders, recorded_state
 from cordee.telemetry.shown.section import PLACES, Reported, Section
 from cordee.telemetry.shown.view import RunView, views_of
 from cordee.telemetry.store.phases import LostTime, PhaseShare, SegmentTimes, lost_time, phase_shares, segment_times
@@ -67,6 +68,7 @@ class ReportData:
         sections: what systems say, by their places; those that could not be made: see `missing`.
         keys: of report.json that systems fill.
         missing: what could not be shown, and why.
+        recorded: whether it is a recording, which has no journal and no plan.
     """
 
     folder: RunFolder
@@ -84,6 +86,7 @@ class ReportData:
     sections: list[Section] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    recorded: bool = False
 
     @property
     def segments(self) -> list[SegmentTimes]:
@@ -95,7 +98,7 @@ class ReportData:
         """Whether `cordee advise` has more to say: the run failed, or waits for a scheduler."""
         state = self.state
         waits = state.state == "queued" and any(segment.job for segment in state.segment_states)
-        return state.state == "failed" or waits
+        return not self.recorded and (state.state == "failed" or waits)
 
     @property
     def step(self) -> dict[str, Any]:
@@ -130,15 +133,17 @@ class ReportData:
 
 
 def collect(run: RunFolder | Path | str) -> ReportData:
-    """Return what is known of a run, also while it goes on.
+    """Return what is known of a run or a recording, also while it goes on.
 
     Raises:
         RunFolderError: its journal cannot be read.
     """
     folder = run if isinstance(run, RunFolder) else RunFolder(run)
-    events = read_journal(folder.journal)
-    state, now = replay(events, folder.id), time.time()
+    recorded, now = recorded_state(folder), time.time()
+    events = read_journal(folder.journal) if recorded is None else []
+    state = recorded or replay(events, folder.id)
     data = ReportData(folder, now, state, {}, phase_shares(state, now), lost_time(state, {}, now))
+    data.recorded = recorded is not None
     data.checkpoints = [
         {"step": event.get("step"), "name": event.get("name"), "time": event.get("time")}
         for event in events
@@ -179,6 +184,10 @@ def _note_silence(data: ReportData, events: list[dict[str, Any]]) -> None:
 
 
 def _plan(run: Run, data: ReportData) -> None:
+    if data.recorded:
+        argv = next((rank.argv for one in read_recorders(data.folder)[0] for rank in one.ranks), [])
+        data.plan = masked_document({"steps": [{"tasks": {"argv": argv}}]})
+        return
     try:
         script = submitter_of(data.folder).script_name
         with open(data.folder.submit / script, "rb", opener=regular_below(data.folder.root)) as file:
@@ -200,14 +209,15 @@ def _telemetry(run: Run, data: ReportData) -> None:
         columns = (series.steps, series.times, series.mean, series.low, series.high)
         data.curves[name] = Curve(name, *(column.astype(float).tolist() for column in columns))
         _note_steps(events, data, logged)
-    if not data.curves and data.state.attempts:
-        data.missing.append(
-            "no loss or throughput: the ranks did not call cordee.log(step=..., loss=..., tokens_per_s=...)"
-        )
     data.lost = lost_time(data.state, logged, data.now)
     if run.dropped_events:
         data.missing.append(
             f"{run.dropped_events} logged events were dropped by the ranks because nobody took them in time"
+        )
+    elsewhere = any((data.folder.root / name).is_dir() for name in registry.page_folders(overview=True))
+    if not data.curves and data.state.attempts and not elsewhere:
+        data.missing.append(
+            "no loss or throughput: the ranks did not call cordee.log(step=..., loss=..., tokens_per_s=...)"
         )
 
 
@@ -255,6 +265,8 @@ def _systems(data: ReportData) -> tuple[registry.System, ...]:
 
 
 def _logs(run: Run, data: ReportData) -> None:
+    if data.recorded:
+        return
     failed = [failure["rank"] for failure in reversed(data.state.failures) if failure.get("rank") is not None]
     failed += [rank.rank for rank in data.state.ranks if rank.status == "failed"]
     ranks: Sequence[int] = list(dict.fromkeys(failed))[:_MOST_FAILED_RANKS]

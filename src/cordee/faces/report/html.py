@@ -84,7 +84,7 @@ def _cards(data: ReportData) -> list[tuple[str, str]]:
     """Return the few numbers that stand at the top."""
     state = data.state
     took = "not started" if data.seconds is None else format_duration(data.seconds)
-    cards = [("took" if state.ended else "still running", took)]
+    cards = [("took" if state.ended_at is not None else "still running", took)]
     if state.step is not None:
         cards.append(("step", f"{state.step} of {state.total}" if state.total else str(state.step)))
     for name in ("loss", "tokens_per_s", "samples_per_s"):
@@ -95,7 +95,8 @@ def _cards(data: ReportData) -> list[tuple[str, str]]:
     training = sum(share.share for share in data.shares if share.name == "train")
     if data.shares:
         cards.append(("of the time spent training", f"{training:.0%}"))
-    cards.append(("restarts", str(state.restarts)))
+    if not data.recorded:
+        cards.append(("restarts", str(state.restarts)))
     active = sum(node.role == "active" for node in state.nodes)
     cards.append(("nodes · ranks", f"{active} · {state.world_size}"))
     return cards

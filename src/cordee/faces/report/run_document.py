@@ -10,6 +10,7 @@ from cordee.job.submit import step_of
 from cordee.runs.children import child_documents, child_states, parent_of, read_graph
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
+from cordee.telemetry.node.recording import is_recorded
 from cordee.telemetry.shown.view import views_of
 from cordee.telemetry.store.phases import segment_times
 
@@ -35,6 +36,7 @@ def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "run": folder.id,
+        "kind": "recording" if is_recorded(folder) else "run",
         "state": state.state,
         "exit_code": state.exit_code,
         "segments": state.segments,

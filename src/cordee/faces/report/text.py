@@ -52,10 +52,11 @@ def _head(data: ReportData) -> list[str]:
     if container_words(data.step):
         lines += fact_lines("environment", container_words(data.step))
     if data.seconds is not None:
-        lines += fact_lines("took", format_duration(data.seconds) + ("" if state.ended else " so far"))
+        lines += fact_lines("took", format_duration(data.seconds) + ("" if state.ended_at is not None else " so far"))
     if state.step is not None:
         lines += fact_lines("step", f"{state.step}" + (f" of {state.total}" if state.total else ""))
-    lines += fact_lines("restarts", f"{state.restarts}, segments {state.segments}, {_again(data)}")
+    if not data.recorded:
+        lines += fact_lines("restarts", f"{state.restarts}, segments {state.segments}, {_again(data)}")
     if lost_text(data):
         lines += fact_lines("lost", lost_text(data))
     if began_words(state):

@@ -106,6 +106,13 @@ def runs_folders(given: str | None) -> list[Path]:
     return [chosen] if chosen else list(dict.fromkeys([Path("runs").absolute(), *profile_runs()]))
 
 
+def recordings_folders(given: str | None) -> list[Path]:
+    """Return the folders in which recordings are looked for: the flag's, else `recordings` here and those of runs."""
+    from cordee.telemetry.node.recording import DEFAULT_FOLDER
+
+    return [*([] if given else [Path(DEFAULT_FOLDER).absolute()]), *runs_folders(given)]
+
+
 def cluster_name(given: str | None) -> str:
     """Return the cluster to run on: the flag, CORDEE_ON, or local."""
     return given or os.environ.get("CORDEE_ON") or HERE

@@ -6,13 +6,11 @@ from html import escape
 from itertools import compress
 from typing import Any
 
-from cordee.systems.trials.node.task_states import HALVED
 from cordee.systems.trials.pictures import pictures
 from cordee.systems.trials.shown import Farm, has_tasks
 from cordee.systems.trials.sweeps import Sweep, is_sweep
+from cordee.systems.trials.views import told
 from cordee.telemetry.shown.section import Reported, Section
-
-_MOST_FAILED = 10
 
 
 class FarmSection(Section):
@@ -37,36 +35,7 @@ class FarmSection(Section):
         return {**counts, "best": self.sweep.best, "front": told["front"], "importance": told["importance"]}
 
     def lines(self) -> list[str]:
-        return [line[:80] for line in self._lines()]
-
-    def _lines(self) -> list[str]:
-        if self.farm is None:
-            return []
-        counts = self.farm.document("")
-        lines = ["Tasks" if self.sweep is None else "Trials"]
-        early = sum(trial["state"] == HALVED for trial in self.sweep.trials) if self.sweep is not None else 0
-        words = f", {early} of them ended early" if early else ""
-        lines.append(f"  {counts['done']} of {counts['tasks']} done{words}, {counts['failed']} failed")
-        for row in self.farm.rows("failed")[:_MOST_FAILED]:
-            why = row.get("text") or row.get("signal") or row.get("reason")
-            lines.append(f"  {row['id']}: {why if row.get('code') is None else 'exit code ' + str(row['code'])}")
-        return lines + [f"  {line}" for line in self._about_sweep()]
-
-    def _about_sweep(self) -> list[str]:
-        """Return what a sweep found, in words."""
-        if self.sweep is None or self.sweep.best is None:
-            return []
-        best = self.sweep.best
-        lines = []
-        for trial in self.sweep.front[:_MOST_FAILED] if len(self.sweep.goals) > 1 else [best]:
-            values = " ".join(f"{name}={value}" for name, value in trial["parameters"].items())
-            pairs = zip(self.sweep.goals, trial["values"], strict=True)
-            told = ", ".join(f"{metric} = {value:.6g}" for (_, metric), value in pairs)
-            lines.append(f"best: {told}, trial {trial['id']}: {values}")
-        shares = self.sweep.document()["importance"] or {}
-        return lines + [
-            f"{name} explains {share:.0%}" for name, share in sorted(shares.items(), key=lambda one: -one[1])
-        ]
+        return [line[:80] for line in told(self.farm, self.sweep)] if self.farm is not None else []
 
     def style(self) -> str:
         return "#tasks .line { stroke-width: 5px; stroke-linecap: round; }"
@@ -74,7 +43,7 @@ class FarmSection(Section):
     def html(self) -> str:
         if self.farm is None:
             return ""
-        head, *rest = (escape(line.strip()) for line in self._lines())
+        head, *rest = (escape(line.strip()) for line in told(self.farm, self.sweep))
         text = f"<h2>{head}</h2><p>{'<br>'.join(rest)}</p>"
         charts = pictures(self.sweep) if self.sweep is not None else []
         figures = [f"<figure><figcaption>{escape(name)}</figcaption>{svg}</figure>" for name, svg in charts]

@@ -147,6 +147,14 @@ class Sweep:
         return self.best
 
 
+def trial_words(trial: Mapping[str, Any]) -> str:
+    """Return a trial's line in a list: number, values or state, parameters, what went wrong."""
+    values = " ".join(f"{name}={value}" for name, value in trial["parameters"].items())
+    told = " ".join(f"{value:.6g}" for value in trial["values"]) if trial["values"] else trial["state"]
+    why = f"  ({trial['text']})" if trial.get("text") else "  (ended early)" if trial["state"] == "halved" else ""
+    return f"{trial['id']:>6}  {told:>12}  {values}{why}"
+
+
 def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
     return all(a <= b for a, b in zip(one, other, strict=True)) and list(one) != list(other)
 

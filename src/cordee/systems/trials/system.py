@@ -10,9 +10,10 @@ SYSTEM = System(
     children="cordee.systems.trials.children:children",
     examine="cordee.systems.trials.examine:TrialsExamination",
     keep="cordee.systems.trials.examine:keep_tasks",
+    views="cordee.systems.trials.views:TasksView",
     report="cordee.systems.trials.report:SECTIONS",
     routes="cordee.systems.trials.routes:router",
-    pages=(Page("run/:run/tasks", "tasks.js", "Tasks", tab=True, folder="tasks"),),
+    pages=(Page("run/:run/tasks", "tasks.js", "Tasks", tab=True, folder="tasks", overview=True),),
     data_sets="cordee.systems.trials.kept:data_sets",
     node_parts={
         "checkpoints": "cordee.systems.trials.node.progress:FarmProgress",

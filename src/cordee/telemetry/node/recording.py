@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional, Sequence
@@ -25,6 +26,7 @@ from cordee.runs.state import NodeState, RankState, RunState
 from cordee.telemetry.node.blocklog import list_parts
 
 SCHEMA = "cordee.recording/1"
+DEFAULT_FOLDER = "recordings"
 _MOST_RECORDERS = 1_000_000
 _START = "start.json"
 _READ_S = 2.0
@@ -108,6 +110,16 @@ def recorders_folder(folder: RunFolder) -> Path:
 def is_recording(folder: RunFolder) -> bool:
     """Return whether this folder holds a recording."""
     return recorders_folder(folder).is_dir()
+
+
+def is_recorded(folder: RunFolder) -> bool:
+    """Return whether this folder holds a recording and no run."""
+    return is_recording(folder) and not folder.journal.is_dir()
+
+
+def recorded_state(folder: RunFolder) -> Optional[RunState]:
+    """Return the state of a recording as it is now; None: the folder holds none, or is a run's."""
+    return recording_state(folder, read_recorders(folder)[0]) if is_recorded(folder) else None
 
 
 def enter_recording(folder: RunFolder, key: str) -> bool:
@@ -241,17 +253,17 @@ def all_ended(folder: RunFolder, recorders: Sequence[Recorder]) -> bool:
     open_ones = [recorder for recorder in recorders if recorder.ended_at is None]
     if not open_ones:
         return True
-    written: dict[int, float] = {}
+    heard, now = _heard(folder, open_ones), time.time()
+    return all(now - heard[one.number] > max(_SILENT_S, 10 * one.interval_s) for one in open_ones)
+
+
+def _heard(folder: RunFolder, recorders: Sequence[Recorder]) -> dict[int, float]:
+    """Return when each sampler ended, or gave its last sign of life, by its number."""
+    found = {one.number: one.ended_at or one.heard_at or one.started_at for one in recorders}
     for epoch, _, path in list_parts(folder.telemetry):
-        try:
-            written[epoch] = max(written.get(epoch, 0.0), path.stat().st_mtime)
-        except OSError:
-            continue
-    now = time.time()
-    return all(
-        now - max(one.heard_at or one.started_at, written.get(one.number, 0.0)) > max(_SILENT_S, 10 * one.interval_s)
-        for one in open_ones
-    )
+        with suppress(OSError, KeyError):
+            found[epoch] = max(found[epoch], path.stat().st_mtime)
+    return found
 
 
 def recording_state(folder: RunFolder, recorders: Sequence[Recorder]) -> RunState:
@@ -282,9 +294,10 @@ def recording_state(folder: RunFolder, recorders: Sequence[Recorder]) -> RunStat
         state.state = "running"
     else:
         state.state, state.reason = "unknown", "the sampler did not see how the command ended"
+    state.text = state.reason if state.exit_code is None else f"exit code {state.exit_code}"
     if ended or len(codes) == len(ranks) > 0:
-        ends = [rank.ended_at for rank in ranks] + [one.ended_at or one.heard_at for one in recorders if not ranks]
-        state.ended_at = max((end for end in ends if end is not None), default=None)
+        ends = [rank.ended_at for rank in ranks if rank.ended_at is not None]
+        state.ended_at = max(ends or _heard(folder, recorders).values(), default=None)
     return state
 
 

@@ -9,6 +9,7 @@ from cordee.core import registry
 from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
 from cordee.core.parts import load
+from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ class RunView:
 
     def facts(self) -> list[tuple[str, str]]:
         """Return (name, text) for people: a word, and what stands behind it."""
+        return []
+
+    def lines(self, folder: RunFolder) -> list[str]:
+        """Return what `cordee show` prints below the facts, a title first; this alone may read the run's folder."""
         return []
 
     def findings(self) -> list[Finding]:

@@ -47,6 +47,7 @@ class PageLine(Answer):
     folder: str = Field(
         description="Of a run's folder: only runs that have it (see `folders`) have the tab; empty: all."
     )
+    overview: bool = Field(description="Whether its file has an `Overview` for the first page of runs with the folder.")
 
 
 class PageList(Answer):

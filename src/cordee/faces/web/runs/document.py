@@ -40,7 +40,6 @@ def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:
     state, fault = reading.state()
     events = reading.journal.events
     document = run_document(reading.folder, state)
-    document["kind"] = "recording" if reading.recording else "run"
     if fault is not None:
         document["state"], document["text"] = "unreadable", fault.text
     document["rank_counts"] = dict(Counter(rank.status for rank in state.ranks))

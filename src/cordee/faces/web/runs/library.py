@@ -16,6 +16,7 @@ from cordee.faces.web.runs.open_run import Reading
 from cordee.faces.web.runs.summaries import Summary, summarise
 from cordee.machine.mounts import is_shared
 from cordee.runs.budget import Budget
+from cordee.runs.children import FOLDER as CHILDREN
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.recording import is_recording
 
@@ -62,6 +63,7 @@ class RunLibrary:
         self._kept: dict[str, _Kept] = {}
         self._named: dict[str, Path] | None = None
         self._no_runs: dict[str, float] = {}
+        self._parents: dict[str, Path] = {}
         self._lock, self._listing = threading.Lock(), threading.Lock()
         shared = any(is_shared(str(folder)) for folder in self.folders)
         per_s = (_SHARED_PER_S if shared else _LOCAL_PER_S) if per_s is None else per_s
@@ -118,7 +120,7 @@ class RunLibrary:
             known[run] = replace(kept, looked_at=began)
 
     def folder(self, run: str) -> RunFolder:
-        """Return the folder of a run by its id.
+        """Return the folder of a run, or of a run below one, by its id.
 
         Raises:
             RunNotFound: there is none of this name; nothing is looked up outside of the folders.
@@ -130,7 +132,25 @@ class RunLibrary:
                 found = _inside(parent, run)
                 if found is not None:
                     return found
+            found = self._child(run)
+            if found is not None:
+                return found
         raise RunNotFound("run not found", given=run[:200], next="/api/runs lists the runs")
+
+    def _child(self, run: str) -> RunFolder | None:
+        """Return the run of this id that is below one of the runs; None also where looking at all is not due."""
+        with self._listing:
+            known, runs = self._parents.get(run), self._names()
+            if known is None and not self._budget.borrow(len(runs), time.monotonic()):
+                return None
+        for parent in [known] if known is not None else list(runs.values()):
+            below = parent / CHILDREN
+            if not (below / run).is_dir() or below.is_symlink():
+                continue
+            if self.singles.get(parent.name) == parent or _inside(parent.parent, parent.name) is not None:
+                self._parents[run] = parent
+                return _inside(below, run)
+        return None
 
     def reading(self, run: str) -> Reading:
         """Return the open run of this id; the one that was not asked for the longest is closed when there are too many.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from cordee.core.registry import page_folders
 from cordee.faces.web.runs.open_run import Reading
+from cordee.runs.children import GRAPH
 from cordee.runs.state import RunState
 
 
@@ -21,12 +23,15 @@ def missing_of(
     """
     found = []
     begun = bool(state.attempts) or reading.recording
+    if not begun and (reading.folder.root / GRAPH).is_file():
+        return []  # the runs below it have what there is
     if not begun and not groups:
         waits = "it waits for its nodes" if state.state == "queued" else "no attempt was started"
         return [_missing("samples, logs and metrics", waits, "`cordee advise` says why a run waits or failed")]
     if not groups:
         found.append(_missing("samples", "nothing was sampled: the run is or was too short", None))
-    if not names:
+    elsewhere = any((reading.folder.root / name).is_dir() for name in page_folders(overview=True))
+    if not names and not elsewhere:
         found.append(
             _missing(
                 "loss and throughput",

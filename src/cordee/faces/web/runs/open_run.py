@@ -17,7 +17,7 @@ from cordee.faces.web.runs.stamps import Stamps
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.state import RunState
-from cordee.telemetry.node.recording import all_ended, is_recording, read_recorders, recording_state
+from cordee.telemetry.node.recording import all_ended, is_recorded, read_recorders, recording_state
 from cordee.telemetry.store.placement import placement, placement_findings
 from cordee.telemetry.store.reader import Run
 
@@ -49,7 +49,7 @@ class Reading:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self.recording = is_recording(folder) and not folder.journal.is_dir()
+        self.recording = is_recorded(folder)
         self.journal = JournalFollower(folder)
         self.used = time.monotonic()
         self._run = Run(folder)

@@ -9,7 +9,7 @@ from cordee.core.errors import RunFolderError
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import replay
-from cordee.telemetry.node.recording import is_recording, read_recorders, recording_state
+from cordee.telemetry.node.recording import is_recorded, read_recorders, recording_state
 
 _ID = re.compile(r"^(?P<name>.+)-\d{8}T\d{6}Z-[a-z]{4}$")
 
@@ -48,7 +48,7 @@ def summarise(folder: RunFolder) -> Summary:
     """Return the line about a run or a recording; whatever is wrong with it is its `reason`."""
     match = _ID.match(folder.id)
     name = match["name"] if match else folder.id
-    if is_recording(folder) and not folder.journal.is_dir():
+    if is_recorded(folder):
         return _recording(folder, name)
     try:
         events = read_journal(folder.journal)

@@ -1,9 +1,10 @@
 /** The pages: which address shows which file. A page is one file in pages/ and one line here; systems bring theirs. */
 
 /**
- * `[pattern, file, title, tab, folder]`: a part of the pattern that begins with ":" is handed to the page by that name; pages
+ * `[pattern, file, title, tab, folder, overview]`: a part of the pattern that begins with ":" is handed to the page by that name; pages
  * below `run/:run` stand in the frame of the run, with a tab where `tab` is true and, where a `folder` is named, the run has it;
  * with `tab`, pages of one word that are of no run are among the links at the top.
+ * With `overview`, the page's file also exports `Overview`, which stands on the overview of runs that have the folder.
  * A page's file exports one component as default, which gets `{params, query, setQuery, run, doc, range, setRange}` (the last
  * four below a run only).
  */
@@ -24,7 +25,7 @@ export const ROUTES = [
 
 /** Add the pages that systems bring, as `api/pages` tells them. */
 export function addPages(pages) {
-  for (const { pattern, file, title, tab, folder } of pages) ROUTES.push([pattern, file, title, tab, folder]);
+  for (const { pattern, file, title, tab, folder, overview } of pages) ROUTES.push([pattern, file, title, tab, folder, overview]);
 }
 
 /** Return `{file, title, params, query}` of an address such as "#/run/a/heat?group=gpu"; null where there is no such page. */

@@ -32,6 +32,9 @@ const LOOKS = {
   finished: ["good", "tick"],
   failed: ["bad", "cross"],
   cancelled: ["mute", "bar"],
+  waiting: ["wait", "wait"],
+  skipped: ["mute", "tick"],
+  "not started": ["mute", "bar"],
   healthy: ["good", "tick"],
   pass: ["good", "tick"],
   suspect: ["warn", "warn"],
@@ -151,6 +154,12 @@ export function Empty({ title, children }) {
     <p class="strong">${title}</p>
     ${children}
   </div>`;
+}
+
+/** What a run has none of; what stands inside says when it comes, while the run goes on. */
+export function NoneYet({ doc, title, children }) {
+  const ended = ["finished", "failed", "cancelled"].includes(doc.state);
+  return html`<${Empty} title=${`${title}${ended ? "" : " yet"}.`}>${!ended && children}<//>`;
 }
 
 /** What a `useData` gives: `children(data)`, or that it is being fetched, or why it cannot be shown. */

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -41,7 +40,7 @@ def show(run: str, runs: str | None, as_json: bool) -> None:
     Example:
       cordee sweep show last --json
     """
-    from cordee.systems.trials.sweeps import Sweep
+    from cordee.systems.trials.sweeps import Sweep, trial_words
 
     folder = found(run, runs)
     sweep = Sweep(folder)
@@ -60,16 +59,9 @@ def show(run: str, runs: str | None, as_json: bool) -> None:
         click.echo(f"no other trial beats {len(document['front'])} of them in all goals: {numbers}")
     order = sweep.in_order()
     for trial in order[:_MOST_SHOWN]:
-        click.echo(_words(trial))
+        click.echo(trial_words(trial))
     if len(order) > _MOST_SHOWN:
         click.echo(f"... and {len(order) - _MOST_SHOWN} more; --json lists all")
-
-
-def _words(trial: dict[str, Any]) -> str:
-    values = " ".join(f"{name}={value}" for name, value in trial["parameters"].items())
-    told = " ".join(f"{value:.6g}" for value in trial["values"]) if trial["values"] else trial["state"]
-    why = f"  ({trial['text']})" if trial.get("text") else "  (ended early)" if trial["state"] == "halved" else ""
-    return f"{trial['id']:>6}  {told:>12}  {values}{why}"
 
 
 @command.command("best")

@@ -21,6 +21,7 @@ from cordee.telemetry.node.record.process_end import Followed
 from cordee.telemetry.node.record.recorded_process import RecordedProcess
 from cordee.telemetry.node.record.roster import RankTaken, RecordingRoster, Registration
 from cordee.telemetry.node.recording import (
+    DEFAULT_FOLDER,
     AnotherRecording,
     Recorder,
     claim_number,
@@ -32,7 +33,6 @@ from cordee.telemetry.node.recording import (
 if TYPE_CHECKING:
     from cordee.telemetry.node.record.sampler import NodeRecorder
 
-DEFAULT_FOLDER = "recordings"
 _GPU_WORDS = ("VISIBLE_DEVICES", "GPU", "CUDA_DEVICE_ORDER", "SLURM_JOB_ID", "SLURM_TRES")
 _MOST_WORDS, _MOST_LETTERS = 200, 1000  # of a command, for the reader
 

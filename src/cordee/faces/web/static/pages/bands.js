@@ -7,7 +7,7 @@ import { many, number } from "../format.js";
 import { useData, useSeen, useTick } from "../hooks.js";
 import { marksOf } from "../parts/marks.js";
 import { at, withQuery } from "../routes.js";
-import { Empty, Fault, Loading, Panel, Select, Time } from "../ui.js";
+import { Fault, Loading, NoneYet, Panel, Select, Time } from "../ui.js";
 import { described, rankOf } from "../heat/devices.js";
 import { outliers } from "../heat/outliers.js";
 import { useStyle } from "../heat/use.js";
@@ -31,7 +31,7 @@ function Inside({ run, query, setQuery, doc, range, setRange, whole }) {
   const state = useData(ofRun(run, "groups"), { tick });
   if (!state.data) return state.error ? html`<${Fault} error=${state.error} what="the bands" />` : html`<${Loading} what="what was measured" />`;
   const all = state.data.groups.flatMap((group) => group.metrics.map((metric) => ({ ...metric, group: group.name, key: `${group.name}:${metric.name}`, devices: group.devices })));
-  if (!all.length) return html`<${Empty} title="Nothing was sampled yet"><p>Samples come once ranks run; this page updates by itself.</p><//>`;
+  if (!all.length) return html`<${NoneYet} doc=${doc} title="Nothing was sampled"><p>Samples come once ranks run; this page updates by itself.</p><//>`;
   const chosen = wanted(query, all);
   const set = (list) => setQuery({ metrics: list.map((metric) => metric.key).join(","), group: null, metric: null });
   const others = all.filter((metric) => !chosen.includes(metric));

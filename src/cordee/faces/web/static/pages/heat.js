@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "../vendor/htm-preact-3.1.1.js
 import { many, number, utc } from "../format.js";
 import { useHandler, useTheme } from "../hooks.js";
 import { at, withQuery } from "../routes.js";
-import { Choice, Empty, Fault, Loading, Select, Time } from "../ui.js";
+import { Choice, Fault, Loading, NoneYet, Select, Time } from "../ui.js";
 import { marks, table } from "../heat/colourmaps.js";
 import { rankOf } from "../heat/devices.js";
 import { HeatLegend, isDark } from "../heat/legend.js";
@@ -19,17 +19,17 @@ const MOST_PICKED = 8;
 const AROUND_S = 150;
 const WORST = 20;
 
-export default function Heat({ run, query, setQuery, range }) {
+export default function Heat({ run, doc, query, setQuery, range }) {
   useStyle();
-  return html`<h1 class="hidden">Heat map</h1><${Inside} ...${{ run, query, setQuery, range }} />`;
+  return html`<h1 class="hidden">Heat map</h1><${Inside} ...${{ run, doc, query, setQuery, range }} />`;
 }
 
-function Inside({ run, query, setQuery, range }) {
+function Inside({ run, doc, query, setQuery, range }) {
   const { state, groups, group, metric } = useMetrics(run, query);
   if (group) return html`<${Chosen} ...${{ run, query, setQuery, range, groups, group, metric }} key=${group.name} />`;
   if (state.error) return html`<${Fault} error=${state.error} what="the heat map" />`;
   if (!state.data) return html`<${Loading} what="what was measured" />`;
-  return html`<${Empty} title="Nothing was sampled yet"><p>Samples come once ranks run, one a second from every node; this page updates by itself.</p><//>`;
+  return html`<${NoneYet} doc=${doc} title="Nothing was sampled"><p>Samples come once ranks run, one a second from every node; this page updates by itself.</p><//>`;
 }
 
 function Chosen({ run, query, setQuery, range, groups, group, metric }) {

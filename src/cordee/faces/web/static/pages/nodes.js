@@ -4,7 +4,7 @@ import { html, useState } from "../vendor/htm-preact-3.1.1.js";
 import { many, number, ranges } from "../format.js";
 import { at } from "../routes.js";
 import { called, said } from "../parts/vetting.js";
-import { Badge, Choice, Empty, Icon, Panel, Search, Table, shape, sorted, tone } from "../ui.js";
+import { Badge, Choice, Empty, Icon, NoneYet, Panel, Search, Table, shape, sorted, tone } from "../ui.js";
 
 const PAGE = 200;
 const VERDICTS = ["bad", "unknown", "suspect", "healthy"];
@@ -30,7 +30,7 @@ export default function Nodes({ run, doc, query, setQuery }) {
   const sort = { by: query.sort || "Verdict", down: query.order === "down" };
   const rows = sorted(all.filter((node) => (!verdict || node.verdict === verdict) && [node.node, node.host, node.role, ...(node.results || []).map(called)].join(" ").toLowerCase().includes(text)), shape_, sort);
   const count = (of) => all.filter((node) => node.verdict === of).length;
-  if (!all.length) return html`<h1>Nodes</h1><${Empty} title="No node has joined yet."><p>Nodes are here as soon as the scheduler gave them and their agents called.</p><//>`;
+  if (!all.length) return html`<h1>Nodes</h1><${NoneYet} doc=${doc} title="No node has joined"><p>Nodes are here as soon as the scheduler gave them and their agents called.</p><//>`;
   return html`<div class="title"><h1>Nodes</h1><p class="soft">${many(all.length, "node")}</p></div>
     <div class="bar">
       <${Search} label="Node, role, check" value=${query.text || ""} placeholder="nid0012 …" onInput=${(value) => setQuery({ text: value })} />

@@ -1,11 +1,12 @@
 /** One run at a glance. */
 
-import { html } from "../vendor/htm-preact-3.1.1.js";
+import { html, useEffect, useState } from "../vendor/htm-preact-3.1.1.js";
 import { duration, epoch, many, number, ranges } from "../format.js";
 import { useClock } from "../hooks.js";
 import { serverNow } from "../live.js";
-import { at, withQuery } from "../routes.js";
+import { ROUTES, at, withQuery } from "../routes.js";
 import { Badge, Figures, Icon, Missing, Panel, Progress, Table, Time, shape } from "../ui.js";
+import { Children } from "../parts/children.js";
 import { Finding, graveFirst } from "../parts/findings.js";
 import { Logged } from "../parts/logged.js";
 import { marksOf } from "../parts/marks.js";
@@ -13,6 +14,9 @@ import { Resources } from "../parts/resources.js";
 import { ScoreCard } from "../parts/score_card.js";
 import { Timeline } from "../parts/timeline.js";
 import { Vetting } from "../parts/vetting.js";
+
+/** Whether it is, or will be, more than the runs below it. */
+const hasRanks = (doc) => !doc.children?.length || doc.attempts?.length > 0;
 
 const ENDED = new Set(["finished", "failed", "cancelled"]);
 
@@ -39,22 +43,23 @@ function Now({ doc, newest }) {
   const active = doc.nodes.filter((node) => node.role === "active");
   const running = doc.ranks.filter((rank) => rank.status === "running").length;
   const failed = doc.ranks.filter((rank) => rank.status === "failed").length;
+  const own = hasRanks(doc);
   return html`<section class="panel" aria-label="Now">
     <${Figures} items=${[
       ["state", html`<${Badge} state=${doc.state} />`],
       ["done", done],
-      ["step", step === null ? "–" : total ? `${number(step)} / ${number(total)}` : number(step), words],
+      own && ["step", step === null ? "–" : total ? `${number(step)} / ${number(total)}` : number(step), words],
       !ended && ["remaining", remaining === null ? null : `about ${duration(remaining)}`],
       rate && ["steps per second", number(rate)],
       [ended ? "lasted" : "running for", lasted === null ? null : duration(lasted)],
-      ["nodes", html`<a href=${withQuery("#/fleet", { run: doc.run })} title="Their place in the fleet">${number(active.length || doc.nodes.length)}</a>`],
-      [ended ? "ranks" : "ranks running", ended ? number(doc.ranks.length) : `${number(running)} / ${number(doc.ranks.length)}`],
+      own && ["nodes", html`<a href=${withQuery("#/fleet", { run: doc.run })} title="Their place in the fleet">${number(active.length || doc.nodes.length)}</a>`],
+      own && [ended ? "ranks" : "ranks running", ended ? number(doc.ranks.length) : `${number(running)} / ${number(doc.ranks.length)}`],
       failed ? ["ranks failed", html`<span class="bad">${number(failed)}</span>`] : null,
-      ["segments", number(doc.segments)],
-      ["restarts", number(doc.restarts)],
+      own && ["segments", number(doc.segments)],
+      own && ["restarts", number(doc.restarts)],
       ["exit code", doc.exit_code ?? null],
     ]} />
-    ${!ended && html`<div class="pad"><${Progress} value=${share} text=${words} /></div>`}
+    ${!ended && own && html`<div class="pad"><${Progress} value=${share} text=${words} /></div>`}
     ${(doc.text || doc.reason) && html`<p class="said"><${Icon} name=${shape(doc.state)} /> ${doc.text || doc.reason}</p>`}
     <${Waiting} doc=${doc} />
   </section>`;
@@ -100,6 +105,7 @@ function About({ doc }) {
     ["submitted", html`<${Time} at=${doc.submitted_at} seconds />`],
     ["started", html`<${Time} at=${doc.started_at} seconds />`],
     ["ended", doc.ended_at ? html`<${Time} at=${doc.ended_at} seconds />` : null],
+    ["part of", doc.parent ? html`<a href=${at("run", doc.parent)}>${doc.parent}</a>` : null],
     ["job", doc.job],
     ["attempt", doc.attempt],
     ["began from", doc.began_from ? `${doc.began_from} (${doc.began_from_run === doc.run ? "its own" : doc.began_from_run ? `of run ${doc.began_from_run}` : "of an unknown run"})` : null],
@@ -111,17 +117,29 @@ function About({ doc }) {
   return html`<${Panel} title="About this run"><dl class="facts">${rows.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl><//>`;
 }
 
+/** What a system's page says on the overview. */
+function Part({ file, ...given }) {
+  const [Shown, setShown] = useState(null);
+  useEffect(() => {
+    import(`./${file}`).then((module) => setShown(() => module.Overview), console.error);
+  }, [file]);
+  return Shown && html`<${Shown} ...${given} />`;
+}
+
 export default function Run({ run, doc, newest, range, setRange, whole }) {
   const marks = marksOf(doc);
+  const own = hasRanks(doc);
+  const parts = ROUTES.filter(([, , , , folder, overview]) => overview && doc.folders?.includes(folder));
   const shared = { run, doc, range: range || whole, chosen: range, setRange, marks, live: !ENDED.has(doc.state) };
   return html`<h1 class="hidden">${run}</h1>
     <${Now} doc=${doc} newest=${newest} />
     ${whole && html`<${Panel} title="Timeline" aside=${html`<span class="soft">${many(doc.phases?.length || 0, "phase")}, ${many(doc.checkpoints?.length || 0, "checkpoint")}, ${many(doc.attempts?.length || 0, "attempt")}</span>`}>
       <${Timeline} ...${shared} /><//>`}
     <${Findings} run=${run} doc=${doc} />
-    <${Logged} ...${shared} />
-    <${Resources} ...${shared} />
-    <div class="grid"><${ScoreCard} run=${run} doc=${doc} /><${About} doc=${doc} /></div>
+    ${parts.map(([, file]) => html`<${Part} key=${file} file=${file} run=${run} doc=${doc} />`)}
+    <${Children} doc=${doc} />
+    ${own && html`<${Logged} ...${shared} elsewhere=${parts.length > 0} /><${Resources} ...${shared} />`}
+    <div class="grid">${own && html`<${ScoreCard} run=${run} doc=${doc} />`}<${About} doc=${doc} /></div>
     ${doc.missing?.length > 0 && html`<${Panel} title="Not shown"><${Missing} missing=${doc.missing} /><//>`}
     <${Vetting} run=${run} doc=${doc} />
     <${Segments} doc=${doc} />`;

@@ -47,17 +47,19 @@ export function LoggedChart({ run, metric, by, range, chosen, setRange, marks, l
   </div>`;
 }
 
-export function Logged(shared) {
+/** `elsewhere`: the page shows in another part what the ranks log; this one is left out while it has nothing. */
+export function Logged({ elsewhere, ...shared }) {
   const [by, setBy] = useState("time");
   const [text, setText] = useState("");
   const [shown, setShown] = useState(PAGE);
   const tick = useTick(shared.live ? shared.run : null, ["logged"], 5_000);
   const state = useData(ofRun(shared.run, "logged"), { tick });
+  if (elsewhere && !(state.data && ordered(state.data.metrics).length)) return null;
   return html`<${Panel} title="Training" aside=${html`<${Choice} label="Horizontal axis" options=${[["time", "time"], ["step", "step"]]} value=${by} onChange=${setBy} />`}>
     <${Loaded} state=${state} what="what was logged">${({ metrics, capped }) => {
       const all = ordered(metrics);
       if (!all.length) {
-        return html`<${Empty} title="The ranks logged nothing yet."><p>One call in the training loop draws a curve here:</p><pre><code>${'cordee.log(step=step, loss=loss)'}</code></pre><//>`;
+        return html`<${Empty} title=${`The ranks logged nothing${shared.live ? " yet" : ""}.`}><p>One call in the training loop draws a curve here:</p><pre><code>${'cordee.log(step=step, loss=loss)'}</code></pre><//>`;
       }
       const rows = all.filter((metric) => metric.name.toLowerCase().includes(text.toLowerCase()));
       return html`${all.length > 4 && html`<div class="bar"><${Search} label="Metric" value=${text} placeholder="loss …" onInput=${setText} /></div>`}

@@ -7,7 +7,7 @@ import { many, quantity } from "../format.js";
 import { useData, useSeen, useTick } from "../hooks.js";
 import { at, withQuery } from "../routes.js";
 import { Outlier } from "./outlier.js";
-import { Empty, Fault, Loaded, Loading, Panel } from "../ui.js";
+import { Fault, Loaded, Loading, NoneYet, Panel } from "../ui.js";
 
 const HEIGHT = 72;
 const PACE_MS = 1_000;
@@ -112,7 +112,7 @@ export function Resources(shared) {
         return null;
       }).filter(Boolean);
       if (!rows.length) {
-        return html`<${Empty} title="Nothing was sampled yet."><p>Samplers start with the ranks; the first samples are here a few seconds later.</p><//>`;
+        return html`<${NoneYet} doc=${shared.doc} title="Nothing was sampled"><p>Samplers start with the ranks; the first samples are here a few seconds later.</p><//>`;
       }
       return rows.map((row, index) => html`<${Row} key=${row.about.name} ...${shared} ...${row} last=${index === rows.length - 1} />`);
     }}<//>
