@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -82,6 +84,20 @@ def test_damaged_entries_of_the_cache_are_passed_over(runs):
 def test_a_cache_that_cannot_be_written_costs_only_time(runs, monkeypatch):
     (runs / CACHE).mkdir()
     assert len(list_runs(runs)) == 4
+
+
+def test_a_closed_folder_of_another_user_hides_no_runs():
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        shared = Path(name)
+        shared.chmod(0o777)
+        (shared / "a-1" / "journal").mkdir(parents=True)
+        (shared / "closed").mkdir(mode=0)
+        os.seteuid(65534 if os.geteuid() == 0 else os.geteuid())
+        try:
+            assert [run.id for run in list_runs(shared)] == ["a-1"]
+        finally:
+            os.seteuid(os.getuid())
+        (shared / "closed").chmod(0o700)
 
 
 def test_a_run_of_a_newer_version_is_listed_as_unreadable(runs):
