@@ -212,25 +212,40 @@ def test_a_restart_from_zero_is_said_plainly(make: Make, tmp_path: Path, script:
     assert found.given
 
 
-def test_a_restart_from_zero_is_warned_of_at_the_first_run_of_a_job_alone(make: Make, tmp_path: Path) -> None:
+def earlier_run(folder: Path, job: Path, script: str = "train.py") -> None:
+    folder.mkdir(parents=True)
+    plan = {"job_folder": str(job), "steps": [{"tasks": {"argv": ["python", script, "--lr", "1"]}}]}
+    (folder / "plan.json").write_text(json.dumps(plan))
+
+
+def test_a_restart_from_zero_is_warned_of_at_the_first_run_of_a_folder_alone(make: Make, tmp_path: Path) -> None:
     (tmp_path / "job/train.py").write_text("")
-    (tmp_path / "runs/ab-20261127T101831Z-wqgb").mkdir(parents=True)
+    earlier_run(tmp_path / "runs/a-20261127T101831Z-wqgb", tmp_path / "elsewhere")
     assert _only(make(HEAD)[2], "restart-from-zero").severity == "warn"
-    (tmp_path / "runs/a-20261127T101831Z-wqgb").mkdir(parents=True)
+    earlier_run(tmp_path / "runs/b-20261127T101832Z-wqgb", tmp_path / "job")
     assert _only(make(HEAD)[2], "restart-from-zero").severity == "info"
     assert (
         _only(make(HEAD + "[checkpoint]\npath = 'c'\nbegin = 'existing'\n")[2], "restart-from-zero").severity == "error"
     )
 
 
-@pytest.mark.parametrize(("report", "told"), [({"resumed_by_itself": True}, 0), ({"resumed_by_itself": 1}, 1), ([], 1)])
+@pytest.mark.parametrize(
+    ("report", "script", "told"),
+    [
+        ({"resumed_by_itself": True}, "train.py", 0),
+        ({"resumed_by_itself": True}, "other.py", 1),
+        ({"resumed_by_itself": 1}, "train.py", 1),
+        ([], "train.py", 1),
+    ],
+)
 def test_a_script_that_was_seen_to_continue_by_itself_is_not_told_that_it_begins_at_zero(
-    make: Make, tmp_path: Path, report: object, told: int
+    make: Make, tmp_path: Path, report: object, script: str, told: int
 ) -> None:
     (tmp_path / "job/train.py").write_text("")
-    folder = tmp_path / "runs/a-20261127T101831Z-wqgb/report"
-    folder.mkdir(parents=True)
-    (folder / "report.json").write_text(json.dumps(report))
+    folder = tmp_path / "runs/a-20261127T101831Z-wqgb"
+    earlier_run(folder, tmp_path / "job", script)
+    (folder / "report").mkdir()
+    (folder / "report/report.json").write_text(json.dumps(report))
     assert [finding.rule for finding in make(HEAD)[2]] == ["restart-from-zero"] * told
 
 

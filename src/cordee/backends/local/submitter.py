@@ -35,7 +35,7 @@ class LocalSubmitter(Submitter):
         base = f'{sys.executable} -s -c "$start"'
         ranks, nodes = counted(request["ranks_per_node"], "rank"), counted(request["nodes"], "node")
         lines = [
-            f"# On this machine, {ranks} on each of {nodes}:",
+            f"# On this machine, {ranks} on {'each of ' if request['nodes'] > 1 else ''}{nodes}:",
             f"#   cd {shlex.quote(plan['workdir'])} && {shlex.join(masked_words(tasks['argv']))}",
             *(f"# on every node, before the ranks: {masked_text(line)}" for line in tasks["setup"]),
             "",

@@ -6,7 +6,8 @@ import dataclasses
 import fnmatch
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from glob import escape
 from pathlib import Path, PurePath
 
@@ -24,7 +25,6 @@ from cordee.machine.foreign_files import read_json
 from cordee.machine.node_tiers import MEMORY_SHARE
 from cordee.runs.checkpoint import Checkpoint as Found
 from cordee.runs.folder import RunFolder
-from cordee.runs.index import job_name
 from cordee.systems.checkpoints.node.folder import (
     MANIFEST,
     PATTERN,
@@ -42,6 +42,7 @@ from cordee.wire.stores.patience import SilentStore
 _KEPT, _SENT = 3, 2
 # Runs of this job that are looked into for what they saved.
 _LOOKED_AT = 10
+_STAMP = len("20261127T101831Z-wqgb")  # of a run's id: when it was made
 # A store is asked once when a job is checked.
 _PATIENCE = Patience(total_s=10.0, tries=3, connect_s=5.0, stall_s=5.0)
 
@@ -243,7 +244,8 @@ def _memory(loaded: LoadedJob, plan: Plan, runs: Path) -> list[Finding]:
 
 def _last_bytes(runs: Path, name: str) -> int:
     """Return the bytes of the newest checkpoint of the last run of a job that has one in its own folder, 0 without any."""
-    return next(filter(None, (_newest_bytes(run.root / "checkpoints") for run in _earlier_runs(runs, name))), 0)
+    folders = sorted(runs.glob(f"{escape(name)}-*/checkpoints"), reverse=True)[:_LOOKED_AT]
+    return next(filter(None, map(_newest_bytes, folders)), 0)
 
 
 def _newest_bytes(folder: Path | str) -> int:
@@ -287,8 +289,9 @@ def _restart(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
         given, what = shlex.join(loaded.job.run), f"save with cordee.checkpointer(...), or add {what}"
     what += ', or resume = "self" if the script finds its newest checkpoint by itself'
     severity, count = "warn", plan.step.segment.max_segments
-    earlier = _earlier_runs(Path(plan.folder).parent, loaded.job.name)
-    if checkpoint.begin is None and any(map(_went_on, earlier)):
+    earlier = list(_runs_of_folder(Path(plan.folder).parent, plan.job_folder))
+    same = [run for run, command in earlier if script_of(command) == script_of(loaded.job.run)]
+    if checkpoint.begin is None and any(map(_went_on, same)):
         return []
     if earlier:
         severity = "info"  # it was said when the first of them was begun
@@ -302,10 +305,15 @@ def _restart(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
     return [Finding(text, severity, "restart-from-zero", file=file, line=line, given=given, next=what)]
 
 
-def _earlier_runs(runs: Path, name: str) -> list[RunFolder]:
-    """Return the newest runs of this job in a folder, the newest first."""
-    folders = sorted(runs.glob(f"{escape(name)}-*"), reverse=True)[:_LOOKED_AT]
-    return [RunFolder(folder) for folder in folders if job_name(folder.name) == name]
+def _runs_of_folder(runs: Path, job_folder: str) -> Iterator[tuple[RunFolder, tuple[str, ...]]]:
+    """Yield the newest runs of the jobs of a folder, each with its command."""
+    newest = sorted(runs.glob("*/plan.json"), key=lambda path: path.parent.name[-_STAMP:], reverse=True)
+    for made in newest[:_LOOKED_AT]:
+        run = RunFolder(made.parent)
+        with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
+            plan = read_json(run.plan, run.root)
+            if plan["job_folder"] == job_folder:
+                yield run, tuple(map(str, plan["steps"][0]["tasks"]["argv"]))
 
 
 def _went_on(run: RunFolder) -> bool:
