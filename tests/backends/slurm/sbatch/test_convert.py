@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cordee.backends.slurm.sbatch.body import SETS
+from cordee.backends.slurm.sbatch.body import SETS, VETTED
 from cordee.backends.slurm.sbatch.convert import LARGEST_BYTES, convert, read_text
 from cordee.backends.slurm.sbatch.render import render_conversion
 from cordee.core.errors import DocumentError
@@ -531,3 +531,46 @@ def test_a_deep_or_endless_line_is_read_at_once():
         "nohup " * 30_000,
     ):
         assert convert("#!/bin/sh\n" + text).run is None or text.startswith("a")
+
+
+@pytest.mark.parametrize(
+    ("vetting", "step", "need", "vet"),
+    [
+        ("host --nodes 3", "--nodes=3 --ntasks=3", (3, 1), {"protocol": "host"}),
+        ("--nodes=3 ./protocol.yaml --deadline 90s", "", (3, 1), {"protocol": "./protocol.yaml", "deadline": "90s"}),
+        ("quick", "", (4, None), {"protocol": "quick"}),
+        ("quick", "--nodes=2", (2, 2), {"protocol": "quick"}),
+        (
+            "host --nodes 3",
+            '--nodes="$CORDEE_VET_HEALTHY" --ntasks="$CORDEE_VET_HEALTHY"',
+            (3, 1),
+            {"protocol": "host"},
+        ),
+        ("$PROTOCOL", "", (4, None), {}),
+    ],
+)
+def test_a_script_that_vets_becomes_a_document_that_does(vetting, step, need, vet):
+    body = (
+        f"rm -f vet.env\nsrun --kill-on-bad-exit=0 --wait=75 cordee vet {vetting}\nsource ./vet.env || exit 5\n"
+        '[ "$CORDEE_VET_VERDICT" != abort ] || exit 4\nif [ "$CORDEE_VET_CODE" = 3 ]; then echo less; fi\n'
+        f'srun {step} --exclude="$CORDEE_VET_EXCLUDE" python train.py\n'
+    )
+    found = of(body, "#SBATCH --nodes=4 --ntasks-per-node=1")
+    assert (found.run, found.setup, found.vet) == ("python train.py", [], vet)
+    assert (found.need["nodes"], found.need.get("spare_nodes"), found.need["ranks_per_node"]) == (*need, 1)
+    assert {3, 5, 6, 7, 8} <= {left.line for left in found.left if left.why == VETTED}
+
+
+@pytest.mark.parametrize(
+    ("maker", "reader"),
+    [
+        ("python make_env.py > env.sh", "source ./env.sh"),
+        ("srun -n1 ./probe | tee env.sh", ". env.sh"),
+        ("if true; then echo x >> $PWD/env.sh; fi", "source $SLURM_SUBMIT_DIR/env.sh"),
+        ("cat <<EOF > env.sh\nexport A=1\nEOF", "export A=$(cat env.sh)"),
+    ],
+)
+def test_a_set_up_line_that_reads_what_nothing_makes_is_listed(maker, reader):
+    found = of(f"{maker}\n{reader}\nmodule load x > env.sh\nsrun python train.py")
+    assert found.setup == ["module load x > env.sh"]
+    assert ["not carried over" in left.why for left in found.left if left.text.startswith(reader[:6])] == [True]

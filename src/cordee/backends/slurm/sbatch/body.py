@@ -27,6 +27,7 @@ _AFTER = "comes after the training, where Cordée runs nothing"
 _EVERY_NODE = "would run on every node at once, not on the first alone; do it before, or in the script"
 _DOCUMENT = "reads a here-document; put it into a file of its own"
 _JOINED = "joined commands; put them into a script of its own"
+VETTED = "[vet] does it: nodes that fail are left out, and without enough of them the run ends before the ranks start"
 _EXIT = "an exit code ends nothing here: a set-up line that fails ends the attempt"
 
 _KINDS = {
@@ -56,6 +57,7 @@ _FIRST_NODE = re.compile(
 )
 _STAYS = ("cd $SLURM_SUBMIT_DIR", "cd .", "cd $PWD", "cd $(pwd)")
 _MODULE_PRINTS = ("list", "avail", "show", "spider", "whatis", "display", "-t")
+_OF_VETTING = re.compile(r"\bCORDEE_VET_|\bvet\.env\b")
 _NO_TRAINING = re.compile(r"-m\s+(pip|venv|ensurepip|wandb|compileall)\b|\s-c\s|\s(--version|-V)\b")
 
 
@@ -63,6 +65,7 @@ _NO_TRAINING = re.compile(r"-m\s+(pip|venv|ensurepip|wandb|compileall)\b|\s-c\s|
 class SetupLine:
     """A set-up line; `name` is the variable that it only sets, when it may be left out where nobody uses it."""
 
+    line: int
     text: str
     name: str = ""
 
@@ -76,6 +79,7 @@ class ScriptBody:
         env: literal variables of the ranks.
         before: what only the shell of the command itself can do: `cd`, `ulimit`.
         launches: commands that may be the training, filled in.
+        vet: `cordee vet` and its arguments, filled in.
     """
 
     variables: Variables
@@ -84,6 +88,7 @@ class ScriptBody:
     env: dict[str, str] = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
     launches: list[Command] = field(default_factory=list)
+    vet: Command | None = None
     left: list[Left] = field(default_factory=list)
 
     def leave(self, command: Command, why: str) -> None:
@@ -103,13 +108,18 @@ def read_body(text: str, variables: Variables, nodes: int) -> ScriptBody:
     return body
 
 
+def is_of_vetting(text: str) -> bool:
+    """Return whether a piece of source uses what `cordee vet` leaves behind."""
+    return _OF_VETTING.search(text) is not None
+
+
 def is_of_ranks(name: str) -> bool:
     """Return whether Cordée sets a variable for every rank."""
     return _RANKS.match(name) is not None
 
 
 def kind_of(words: Iterable[str]) -> str:
-    """Return what a command is: print, setup, before, continue, condition, quiet, launch, script, set, or other."""
+    """Return what a command is: print, setup, before, continue, condition, quiet, launch, script, vet, set, or other."""
     given = list(words)
     first, wrapped = 0, False
     while first < len(given) and (
@@ -120,7 +130,8 @@ def kind_of(words: Iterable[str]) -> str:
     rest = given[first:]
     if not rest:
         return "set" if any(map(assignment, given)) else "print"
-    name, second, line = PurePath(rest[0].strip("\"'")).name, (rest[1:] or [""])[0], " ".join(rest)
+    # A path of "." has no name, and the command of that name is `source`.
+    name, second, line = PurePath(rest[0].strip("\"'")).name or rest[0], (rest[1:] or [""])[0], " ".join(rest)
     kind = _KINDS.get(name, "other")
     if name == "srun":
         inner = parse_options(rest[1:], SRUN_OPTIONS, 0)[1]
@@ -136,6 +147,8 @@ def kind_of(words: Iterable[str]) -> str:
         return "launch" if second in ("exec", "run") else "other"
     if name == "scontrol":
         return "continue" if second == "requeue" else "print"
+    if name == "cordee":
+        return "vet" if second == "vet" else "other"
     if name == "trap":
         return "continue"
     if name.startswith("python") or name.endswith(".py"):
@@ -146,6 +159,9 @@ def kind_of(words: Iterable[str]) -> str:
 
 
 def _add(body: ScriptBody, command: Command) -> None:
+    if is_of_vetting(command.text) and kind_of(command.words) not in ("launch", "script"):
+        body.leave(command, VETTED)
+        return
     if command.compound:
         chained = re.search(r"\bsbatch\b|scontrol\s+requeue|\btrap\b", command.text)
         body.leave(command, CONTINUES if chained else _COMPOUND)
@@ -161,17 +177,19 @@ def _add(body: ScriptBody, command: Command) -> None:
         _assign_all(body, command)
     elif kind in ("launch", "script"):
         body.launches.append(command)
+    elif kind == "vet":
+        body.vet = command
     elif kind == "setup" and command.words[0] == "set" and command.words[1:] == ("-e",):
         pass
     elif kind == "setup":
-        body.setup.append(SetupLine(command.text))
+        body.setup.append(SetupLine(command.line, command.text))
     elif kind == "before" and re.sub(r'["{}]', "", " ".join(command.words)) in _STAYS:
         body.leave(given, IN_FOLDER)
     elif kind == "before":
         body.before.append(command.text)
-        body.setup += [SetupLine(command.text)] if command.words[0] in ("cd", "pushd") else []
+        body.setup += [SetupLine(command.line, command.text)] if command.words[0] in ("cd", "pushd") else []
     elif kind == "other" and body.nodes == 1 and not body.launches and command.after != "&":
-        body.setup.append(SetupLine(command.text))
+        body.setup.append(SetupLine(command.line, command.text))
     elif kind != "quiet":
         after = _BACKGROUND if command.after == "&" else _AFTER if body.launches else _EVERY_NODE
         body.leave(given, {"print": PRINTS, "continue": CONTINUES}.get(kind, after))
@@ -182,14 +200,18 @@ def _add_joined(body: ScriptBody, chain: list[Command]) -> None:
     text = " ".join(f"{command.text} {command.after}".strip() for command in chain)
     first, kind = chain[0], kind_of(_filled(body, chain[0]).words)
     rest_is_output = all(command.words[:1] in (("tee",), ("cat",), ("ts",)) for command in chain[1:])
-    if kind in ("launch", "script") and rest_is_output:
+    starts = kind in ("launch", "script", "vet")
+    if is_of_vetting(text) and not starts:
+        body.leave(replace(first, text=text), VETTED)
+    elif starts and rest_is_output:
         body.leave(replace(first, text="| " + " | ".join(command.text for command in chain[1:])), _OUTPUT)
         _add(body, replace(first, after=chain[-1].after))
-    elif kind in ("launch", "script") and first.after == "||":
-        body.leave(replace(first, text="|| " + " || ".join(command.text for command in chain[1:])), _EXIT)
+    elif starts and first.after == "||":
+        why = VETTED if kind == "vet" else _EXIT
+        body.leave(replace(first, text="|| " + " || ".join(command.text for command in chain[1:])), why)
         _add(body, first)
     elif kind in ("setup", "set") and not any(command.compound for command in chain):
-        body.setup.append(SetupLine(body.variables.fill(text)))
+        body.setup.append(SetupLine(first.line, body.variables.fill(text)))
     else:
         chained = re.search(r"\bsbatch\b|scontrol\s+requeue", text)
         why = PRINTS if kind == "print" else CONTINUES if chained else _COMPOUND if kind == "condition" else _JOINED
@@ -215,7 +237,7 @@ def _assign_all(body: ScriptBody, command: Command) -> None:
         if found:
             _assign(body, command, *found, exported=exported)
         elif exported and word in body.variables.known:
-            _keep(body, word, body.variables.known[word])
+            _keep(body, command, word, body.variables.known[word])
         elif exported and not word.startswith("-") and not _RANKS.match(word):
             body.setup = [replace(line, name="" if line.name == word else line.name) for line in body.setup]
 
@@ -244,9 +266,9 @@ def _assign(body: ScriptBody, command: Command, name: str, append: bool, source:
     elif text is not None and not any(line.name == name for line in body.setup):
         variables.known[name] = text
         if exported:
-            _keep(body, name, text)
+            _keep(body, command, name, text)
         elif variables.fill(f"${name}") == f"${name}":
-            body.setup.append(SetupLine(f"export {name}={filled}", name))
+            body.setup.append(SetupLine(command.line, f"export {name}={filled}", name))
     else:
         variables.known.pop(name, None)
         path = None if append else variables.path_of(unquoted(filled))
@@ -256,7 +278,7 @@ def _assign(body: ScriptBody, command: Command, name: str, append: bool, source:
         else:
             variables.sources[name] = path
         plus = "+" if append else ""
-        body.setup.append(SetupLine(f"export {name}{plus}={filled}", "" if exported else name))
+        body.setup.append(SetupLine(command.line, f"export {name}{plus}={filled}", "" if exported else name))
 
 
 def _assign_array(body: ScriptBody, command: Command, name: str, append: bool, source: str) -> None:
@@ -267,7 +289,7 @@ def _assign_array(body: ScriptBody, command: Command, name: str, append: bool, s
         body.leave(command, SETS)
         return
     variables.arrays[name] = f"{variables.arrays.get(name, '')} {words}".strip() if append else words
-    body.setup.append(SetupLine(f"{name}{'+' if append else ''}=({words})", name))
+    body.setup.append(SetupLine(command.line, f"{name}{'+' if append else ''}=({words})", name))
 
 
 def _of_ranks(variables: Variables, filled: str) -> bool:
@@ -276,7 +298,7 @@ def _of_ranks(variables: Variables, filled: str) -> bool:
     return bool(names and re.search(rf"\$\{{?({names}|MASTER_PORT)\b", filled))
 
 
-def _keep(body: ScriptBody, name: str, text: str) -> None:
+def _keep(body: ScriptBody, command: Command, name: str, text: str) -> None:
     """Export a literal: in [env], or as a set-up line where order matters."""
     if (
         name.endswith("PATH")
@@ -284,6 +306,6 @@ def _keep(body: ScriptBody, name: str, text: str) -> None:
         or any(re.match(rf"export {name}\+?=", line.text) for line in body.setup)
     ):
         quoted = "'" + text.replace("'", "'\\''") + "'"
-        body.setup.append(SetupLine(f"export {name}={quoted}"))
+        body.setup.append(SetupLine(command.line, f"export {name}={quoted}"))
     else:
         body.env[name] = text

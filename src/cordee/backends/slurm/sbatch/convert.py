@@ -10,9 +10,10 @@ from cordee.backends.slurm.sbatch.body import ScriptBody, read_body
 from cordee.backends.slurm.sbatch.directives import read_directives
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch, command_of, dropped_options, read_launch
 from cordee.backends.slurm.sbatch.layout import RequestedLayout, exported, need_keys, read_layout, stop_keys, with_step
-from cordee.backends.slurm.sbatch.options import last_values, long_form
+from cordee.backends.slurm.sbatch.options import DROP, LAYOUT, last_values, long_form, option_table, parse_options
 from cordee.backends.slurm.sbatch.shell import Command
-from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, unquoted
+from cordee.backends.slurm.sbatch.values import read_count
+from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, plain_text, unquoted
 from cordee.core.documents.faults import fault_error
 from cordee.core.documents.texts import text_of
 from cordee.job.conversion import Conversion, Left
@@ -22,6 +23,12 @@ _OF_RANKS = {"SLURM_PROCID": "$RANK", "SLURM_NODEID": "$GROUP_RANK", "SLURM_LOCA
 _UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[1-9])\b")
 _MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
 _OTHER_COMMAND = "one run has one command: this one may be a run of its own"
+_NOT_MADE = "reads a file that a line makes which is not carried over"
+_VET_OPTIONS = option_table({LAYOUT: "nodes= deadline=", DROP: "dir= history= root= on= json"})
+# What a command writes to, and what a set-up line reads from.
+_WRITES = re.compile(r"(?:>>?\|?|\btee\s(?:-a\s)?|\s(?:-o|-O|--output)[ =])\s*([^\s;&|()<>]+)")
+_READS = re.compile(r"(?:\b(?:source|cat|head|tail)|(?:\A|[;&|]\s*)\.|<)(?:\s+-\S+)*\s+([^\s;&|()<>]+)")
+_HERE = re.compile(r"[\"'{}]|\$\{?(?:SLURM_SUBMIT_DIR|PWD)\}?/")
 _OVERRULED = "everything runs in one environment: that of the command which starts the ranks"
 
 
@@ -70,8 +77,9 @@ def convert(text: str) -> Conversion:
     for command in body.launches:
         if command is not chosen:
             result.left.append(Left(command.line, command.text, _OTHER_COMMAND))
+    vetted = _vetting(body, result)
     if launch is not None and "".join(launch.words[:1]).strip("'\""):
-        asked = with_step(asked, launch)
+        asked = with_step(asked, launch, vetted)
         asked.options += dropped_options(launch, "environment" in last_values([*asked.values.values(), *launch.srun]))
         result.run = command_of(launch, [*start, *body.before, *launch.before])
         result.script = next((word for word in launch.words if word.endswith(".py")), None)
@@ -86,7 +94,7 @@ def convert(text: str) -> Conversion:
     if launch and launch.through == "shell":
         result.checkpoint.pop("signal", None)  # sbatch tells steps, and the script's own commands are none
     result.env = {**exported(asked), **body.env, **(launch.env if launch else {})}
-    result.setup = [*start, *_used(body, launch)]
+    result.setup = [*start, *_used(body, launch, result.left)]
     result.left += [*asked.left, *(launch.left if launch else []), *differences, *_unset(launch, result.setup)]
     result.left = sorted(dict.fromkeys(result.left), key=lambda left: left.line)
     return result
@@ -128,15 +136,50 @@ def _choose(launches: list[Command]) -> Command | None:
     return launches[max(ranked)[2]] if ranked else None
 
 
-def _used(body: ScriptBody, launch: ScriptLaunch | None) -> list[str]:
-    """Return the set-up lines, without variables that nothing refers to."""
+def _vetting(body: ScriptBody, result: Conversion) -> int | None:
+    """Carry `cordee vet` over into [vet]; return how many nodes it wants, None where it does not say."""
+    if body.vet is None:
+        return None
+    words = list(body.vet.words[next(at for at, word in enumerate(body.vet.words) if word == "vet") + 1 :])
+    given, protocols = [], []
+    while words:
+        options, words = parse_options(words, _VET_OPTIONS, body.vet.line)
+        given += options
+        protocols += words[:1]
+        words = words[1:]
+    values = {name: one.value for name, one in last_values(given).items()}
+    protocol = plain_text(protocols[0]) if protocols else None
+    if protocol is None:
+        result.left.append(Left(body.vet.line, body.vet.text, "give the protocol itself: [vet] protocol"))
+        return None
+    result.vet["protocol"] = protocol
+    deadline = values.get("deadline")
+    if deadline and not needs_shell(deadline):
+        result.vet["deadline"] = deadline
+    return read_count(values.get("nodes") or "")
+
+
+def _used(body: ScriptBody, launch: ScriptLaunch | None, left: list[Left]) -> list[str]:
+    """Return the set-up lines, without variables that nothing refers to, and without those that read what no line makes."""
     kept: list[str] = []
     behind = [*(launch.words if launch else []), *body.before]
-    for line in reversed(body.setup):
+    made = {_path(body, name) for one in left for name in _WRITES.findall(one.text)}
+    setup = []
+    for line in body.setup:
+        if made & {_path(body, name) for name in _READS.findall(line.text)}:
+            left.append(Left(line.line, line.text, _NOT_MADE))
+            made |= {_path(body, name) for name in _WRITES.findall(line.text)}
+        else:
+            setup.append(line)
+    for line in reversed(setup):
         if not line.name or any(re.search(rf"\$\{{?{line.name}\b", text) for text in behind):
             kept.insert(0, line.text)
             behind.append(line.text)
     return kept
+
+
+def _path(body: ScriptBody, word: str) -> str:
+    return _HERE.sub("", body.variables.fill(word)).removeprefix("./")
 
 
 def _unset(launch: ScriptLaunch | None, setup: list[str]) -> list[Left]:

@@ -8,7 +8,17 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from cordee.backends.slurm.sbatch.body import FOR_SRUN, PRINTS, RANK_NAMES, SETS, is_of_ranks, kind_of, read_body
+from cordee.backends.slurm.sbatch.body import (
+    FOR_SRUN,
+    PRINTS,
+    RANK_NAMES,
+    SETS,
+    VETTED,
+    is_of_ranks,
+    is_of_vetting,
+    kind_of,
+    read_body,
+)
 from cordee.backends.slurm.sbatch.options import (
     CARRY,
     DROP,
@@ -348,7 +358,9 @@ def dropped_options(launch: ScriptLaunch, within: bool) -> list[str]:
         if within and one.name == "container-workdir" and one.value and not needs_shell(one.value):
             launch.before.append(f"cd {shlex.quote(one.value)}")
             continue
-        if within and one.name in IN_THE_EDF:
+        if is_of_vetting(one.text):
+            fate = VETTED
+        elif within and one.name in IN_THE_EDF:
             fate = f"the EDF says it: {IN_THE_EDF[one.name]}"
         elif fate == CARRY and one.name in OF_THE_JOB and not needs_shell(one.value or ""):
             carried.append(long_form(one))

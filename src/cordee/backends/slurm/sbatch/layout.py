@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cordee.backends.slurm.sbatch.body import is_of_vetting
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch
-from cordee.backends.slurm.sbatch.options import CARRY, LAYOUT, GivenOption, last_values, long_form
+from cordee.backends.slurm.sbatch.options import CARRY, LAYOUT, SBATCH_OPTIONS, GivenOption, last_values, long_form
 from cordee.backends.slurm.sbatch.values import (
     duration_text,
     read_count,
@@ -37,12 +38,14 @@ class RequestedLayout:
 
     Attributes:
         fewest_nodes: less than `nodes` where a range was given.
+        spare_nodes: that the job has and the command does not take.
         tasks: of one node, None where only the defaults of Slurm say so.
         cpus: of one node.
     """
 
     nodes: int = 1
     fewest_nodes: int = 1
+    spare_nodes: int = 0
     tasks: int | None = None
     all_tasks: int | None = None
     gpus: int = 0
@@ -92,9 +95,15 @@ def read_layout(given: list[GivenOption]) -> RequestedLayout:
     return asked
 
 
-def with_step(asked: RequestedLayout, launch: ScriptLaunch) -> RequestedLayout:
-    """Return what is asked for when srun's own options for the layout lie over sbatch's."""
-    own = last_values([one for one in launch.srun if one.name in _OF_STEP])
+def with_step(asked: RequestedLayout, launch: ScriptLaunch, vetted: int | None) -> RequestedLayout:
+    """Return what is asked for when srun's own options for the layout lie over sbatch's.
+
+    Args:
+        vetted: how many nodes a vetting wants, of which a step may ask for all that are fit.
+    """
+    own = last_values([one for one in launch.srun if one.name in _OF_STEP and not is_of_vetting(one.text)])
+    if vetted and "nodes" not in own:
+        own["nodes"] = GivenOption(SBATCH_OPTIONS["nodes"], str(vetted), "", launch.line)
     if launch.all_ranks and "ntasks" in asked.values:
         asked.values["ntasks"] = GivenOption(asked.values["ntasks"].option, launch.all_ranks, "", launch.line)
     if not own:
@@ -104,9 +113,11 @@ def with_step(asked: RequestedLayout, launch: ScriptLaunch) -> RequestedLayout:
         values.pop("ntasks-per-node", None)
     step = RequestedLayout(values=values)
     _count(step)
-    step.options, step.left, step.fewest_nodes = asked.options, asked.left, asked.fewest_nodes
+    step.options, step.left = asked.options, asked.left
     step.gpus, step.memory = max(step.gpus, asked.gpus), asked.memory or step.memory
-    step.nodes = asked.nodes if "nodes" in asked.values else step.nodes
+    if "nodes" in asked.values:
+        step.nodes = min(step.nodes, asked.nodes) if "nodes" in own else asked.nodes
+        step.spare_nodes, step.fewest_nodes = asked.nodes - step.nodes, min(asked.fewest_nodes, step.nodes)
     step.cpus = max(filter(None, (step.cpus, asked.cpus)), default=None)
     return step
 
@@ -211,6 +222,8 @@ def need_keys(asked: RequestedLayout, launch: ScriptLaunch | None) -> tuple[dict
         left.append(
             Left(line, long_form(asked.values["nodes"]), f"{asked.nodes} are asked for; a run continues with fewer")
         )
+    if asked.spare_nodes:
+        need["spare_nodes"] = asked.spare_nodes
     if asked.gpus:
         need["gpus_per_node"] = asked.gpus
     need["ranks_per_node"] = ranks
