@@ -19,6 +19,7 @@ from cordee.job.init import write_draft
 from cordee.job.load import load_job
 from cordee.systems.environments.examine import plan_environment
 
+AS_BY_HAND = "env -u RANK -u LOCAL_RANK -u WORLD_SIZE -u LOCAL_WORLD_SIZE"
 SHELL_END = ' "$@"'
 EXPECTED = {  # run (of a shell: what it becomes), launch, ranks per node, cores per rank, nodes
     "accelerate-plain.sbatch": (
@@ -37,7 +38,7 @@ EXPECTED = {  # run (of a shell: what it becomes), launch, ranks per node, cores
     ),
     "array.sbatch": (
         "exec python train.py --lr $LR --seed $SLURM_ARRAY_TASK_ID --out $OUT",
-        ("fork", 1, 2, 1),
+        ("fork", None, 2, 1),
     ),
     "campus-torchrun.sh": (
         'ulimit -n 65536 && exec python train.py --lr 0.1 --data "$HOME/data set"',
@@ -59,7 +60,7 @@ EXPECTED = {  # run (of a shell: what it becomes), launch, ranks per node, cores
     "requeue.sbatch": ("python train.py --resume latest", ("fork", 2, None, 1)),
     "several.sbatch": ("python train.py", ("fork", 1, None, 2)),
     "spellings.sbatch": ("python -m trainer.main --config conf/a.toml", ("fork", 2, 4, 4)),
-    "tmpdir.sh": ("exec python train.py --data $SLURM_TMPDIR/data", ("fork", 1, 8, 1)),
+    "tmpdir.sh": ("exec python train.py --data $SLURM_TMPDIR/data", ("fork", None, 8, 1)),
 }
 
 
@@ -74,7 +75,7 @@ def command(run):
 def test_every_script_of_a_centre_becomes_what_is_expected(script):
     found = convert(read_text(script))
     need = found.need
-    facts = (found.launch, need["ranks_per_node"], need.get("cpus_per_rank"), need["nodes"])
+    facts = (found.launch, need.get("ranks_per_node"), need.get("cpus_per_rank"), need["nodes"])
     assert (command(found.run), facts) == EXPECTED[script.name]
 
 
@@ -574,3 +575,21 @@ def test_a_set_up_line_that_reads_what_nothing_makes_is_listed(maker, reader):
     found = of(f"{maker}\n{reader}\nmodule load x > env.sh\nsrun python train.py")
     assert found.setup == ["module load x > env.sh"]
     assert ["not carried over" in left.why for left in found.left if left.text.startswith(reader[:6])] == [True]
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "ranks", "command"),
+    [
+        ("--ntasks=1", "python train.py", None, "python train.py"),
+        ("--ntasks=4", "python train.py", None, "python train.py"),
+        ("--gpus-per-node=1", "srun python train.py", None, "python train.py"),
+        ("--gpus-per-node=4", "python train.py", 1, f"{AS_BY_HAND} python train.py"),
+        ("--gpus-per-node=4", "accelerate launch train.py", None, "accelerate launch train.py"),
+        ("--ntasks=1", "export RANK=0 WORLD_SIZE=1\npython train.py", 1, "python train.py"),
+        ("--gpus-per-node=4", "torchrun --nproc-per-node=1 train.py", 1, "python train.py"),
+        ("--ntasks=1", "mpirun ./solver", 1, "./solver"),
+    ],
+)
+def test_one_process_alone_runs_as_by_hand(header, body, ranks, command):
+    found = of(body, f"#SBATCH {header}")
+    assert (found.run, found.need.get("ranks_per_node")) == (command, ranks)

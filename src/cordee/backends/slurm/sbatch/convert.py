@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from cordee.backends.slurm.sbatch.body import ScriptBody, read_body
+from cordee.backends.slurm.sbatch.body import SETS, ScriptBody, read_body
 from cordee.backends.slurm.sbatch.directives import read_directives
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch, command_of, dropped_options, read_launch
 from cordee.backends.slurm.sbatch.layout import RequestedLayout, exported, need_keys, read_layout, stop_keys, with_step
@@ -16,6 +16,7 @@ from cordee.backends.slurm.sbatch.values import read_count
 from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, plain_text, unquoted
 from cordee.core.documents.faults import fault_error
 from cordee.core.documents.texts import text_of
+from cordee.job.command import launches_itself
 from cordee.job.conversion import Conversion, Left
 
 LARGEST_BYTES = 256 << 10
@@ -29,6 +30,9 @@ _VET_OPTIONS = option_table({LAYOUT: "nodes= deadline=", DROP: "dir= history= ro
 _WRITES = re.compile(r"(?:>>?\|?|\btee\s(?:-a\s)?|\s(?:-o|-O|--output)[ =])\s*([^\s;&|()<>]+)")
 _READS = re.compile(r"(?:\b(?:source|cat|head|tail)|(?:\A|[;&|]\s*)\.|<)(?:\s+-\S+)*\s+([^\s;&|()<>]+)")
 _HERE = re.compile(r"[\"'{}]|\$\{?(?:SLURM_SUBMIT_DIR|PWD)\}?/")
+_WORLD = re.compile(r"RANK\b|WORLD_SIZE\b")
+# One process with several GPUs must not take itself for one of several ranks: it may start these by itself.
+_AS_BY_HAND = "env -u RANK -u LOCAL_RANK -u WORLD_SIZE -u LOCAL_WORLD_SIZE".split()
 _OVERRULED = "everything runs in one environment: that of the command which starts the ranks"
 
 
@@ -77,10 +81,13 @@ def convert(text: str) -> Conversion:
     for command in body.launches:
         if command is not chosen:
             result.left.append(Left(command.line, command.text, _OTHER_COMMAND))
-    vetted = _vetting(body, result)
+    vetted, by_hand = _vetting(body, result), False
     if launch is not None and "".join(launch.words[:1]).strip("'\""):
         asked = with_step(asked, launch, vetted)
         asked.options += dropped_options(launch, "environment" in last_values([*asked.values.values(), *launch.srun]))
+        if by_hand := _is_alone(launch, asked, body):
+            by_hand = asked.gpus < 2 or launches_itself(tuple(launch.words))
+            launch.words[:0] = [] if by_hand else _AS_BY_HAND
         result.run = command_of(launch, [*start, *body.before, *launch.before])
         result.script = next((word for word in launch.words if word.endswith(".py")), None)
         result.launch = "srun" if launch.is_mpi else "fork"
@@ -90,6 +97,8 @@ def convert(text: str) -> Conversion:
         launch = None
     result.environment = _environment(asked, launch, body.variables, result.left)
     result.need, differences = need_keys(asked, launch)
+    if by_hand:
+        del result.need["ranks_per_node"]
     result.options, result.checkpoint = asked.options, stop_keys(asked.values)
     if launch and launch.through == "shell":
         result.checkpoint.pop("signal", None)  # sbatch tells steps, and the script's own commands are none
@@ -98,6 +107,15 @@ def convert(text: str) -> Conversion:
     result.left += [*asked.left, *(launch.left if launch else []), *differences, *_unset(launch, result.setup)]
     result.left = sorted(dict.fromkeys(result.left), key=lambda left: left.line)
     return result
+
+
+def _is_alone(launch: ScriptLaunch, asked: RequestedLayout, body: ScriptBody) -> bool:
+    """Return whether the command is one process that Slurm, the script and a launcher tell nothing of a world."""
+    ranks = (asked.tasks or 1) if launch.through == "srun" else 1
+    told = (launch.ranks and not launch.launches) or any(
+        map(_WORLD.search, (one.text for one in [*body.left, *launch.left] if one.why == SETS))
+    )
+    return asked.nodes == ranks == 1 and not told and launch.through != "mpi" and not launch.is_mpi
 
 
 def _mpi(launch: ScriptLaunch, left: list[Left]) -> str | None:

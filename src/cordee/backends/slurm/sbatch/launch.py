@@ -91,6 +91,7 @@ class ScriptLaunch:
         srun: srun's own options.
         ranks: of a node as a launcher was told: a number, "gpu", or "" for as many as there are tasks.
         all_ranks: of all nodes together, as mpirun was told.
+        launches: whether the program starts the ranks of its node by itself.
         is_mpi: whether the program must be started by srun.
         mpi: what srun was told of MPI.
     """
@@ -101,6 +102,7 @@ class ScriptLaunch:
     srun: list[GivenOption] = field(default_factory=list)
     ranks: str = ""
     all_ranks: str = ""
+    launches: bool = False
     is_mpi: bool = False
     mpi: str | None = None
     env: dict[str, str] = field(default_factory=dict)
@@ -262,8 +264,7 @@ def _keep_shell(launch: ScriptLaunch, text: str, outer: Variables, inner: Variab
         )
     launcher = _LAUNCHER.search(text)
     if launcher:
-        launch.ranks = "1"
-        launch.leave(launcher[0], _STAYS_WHOLE)
+        _stay_whole(launch, launcher[0])
     launch.words = ["bash", "-c", shlex.quote(Variables({}, {}, alias).fill(text))]
 
 
@@ -291,11 +292,15 @@ def _launcher(launch: ScriptLaunch) -> None:
             _unwrap(launch, launch.words[:index], "python", launch.words[index + 1 :], name)
             return
         if name == "accelerate":
-            launch.ranks = "1"
-            launch.leave(word, _STAYS_WHOLE)
+            _stay_whole(launch, word)
             return
         if name.startswith("python") or name.endswith((".py", ".sh")):
             return
+
+
+def _stay_whole(launch: ScriptLaunch, launcher: str) -> None:
+    launch.ranks, launch.launches = "1", True
+    launch.leave(launcher, _STAYS_WHOLE)
 
 
 def _torch_module(words: list[str]) -> str:
