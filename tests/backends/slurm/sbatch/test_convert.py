@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cordee.backends.slurm.sbatch.body import SETS, VETTED
+from cordee.backends.slurm.sbatch.body import SETS, SEVERAL, VETTED
 from cordee.backends.slurm.sbatch.convert import LARGEST_BYTES, convert, read_text
 from cordee.backends.slurm.sbatch.render import render_conversion
 from cordee.core.errors import DocumentError
@@ -593,3 +593,18 @@ def test_a_set_up_line_that_reads_what_nothing_makes_is_listed(maker, reader):
 def test_one_process_alone_runs_as_by_hand(header, body, ranks, command):
     found = of(body, f"#SBATCH {header}")
     assert (found.run, found.need.get("ranks_per_node")) == (command, ranks)
+
+
+@pytest.mark.parametrize(
+    ("body", "run", "text"),
+    [
+        ("srun -N 2 ./ocean : -N 1 python surrogate.py", "./ocean", ": -N 1 python surrogate.py"),
+        ("mpirun -np 8 ./ocean : -np 2 ./ice", "./ocean", ": -np 2 ./ice"),
+        ("srun --multi-prog tasks.conf", None, "srun --multi-prog tasks.conf"),
+        ("srun bash -c 'python train.py : x'", "python train.py : x", None),
+    ],
+)
+def test_a_second_program_for_other_tasks_is_listed(body, run, text):
+    found = of(body)
+    assert found.run == run
+    assert [left.text for left in found.left if left.why == SEVERAL] == ([text] if text else [])

@@ -23,6 +23,7 @@ CONTINUES = (
 _OUTPUT = "the ranks' output is kept in the run's folder: `cordee logs RUN`"
 _COMPOUND = "a condition, loop, function or group; put it into a script of its own and name that in `run`"
 _BACKGROUND = "runs in the background; one run has one command (a second one may be a run of its own)"
+SEVERAL = "a program of its own for some of the tasks: one run has one program; it may be a run of its own"
 _AFTER = "comes after the training, where Cordée runs nothing"
 _EVERY_NODE = "would run on every node at once, not on the first alone; do it before, or in the script"
 _DOCUMENT = "reads a here-document; put it into a file of its own"
@@ -119,7 +120,7 @@ def is_of_ranks(name: str) -> bool:
 
 
 def kind_of(words: Iterable[str]) -> str:
-    """Return what a command is: print, setup, before, continue, condition, quiet, launch, script, vet, set, or other."""
+    """Return what a command is: print, setup, before, continue, condition, quiet, launch, script, several, vet, set, or other."""
     given = list(words)
     first, wrapped = 0, False
     while first < len(given) and (
@@ -134,7 +135,9 @@ def kind_of(words: Iterable[str]) -> str:
     name, second, line = PurePath(rest[0].strip("\"'")).name or rest[0], (rest[1:] or [""])[0], " ".join(rest)
     kind = _KINDS.get(name, "other")
     if name == "srun":
-        inner = parse_options(rest[1:], SRUN_OPTIONS, 0)[1]
+        options, inner = parse_options(rest[1:], SRUN_OPTIONS, 0)
+        if any(one.name == "multi-prog" for one in options):
+            return "several"
         within = kind_of(inner) if inner and PurePath(inner[0]).name != "srun" else "nothing"
         return "launch" if within in ("script", "other") else within
     if name in ("module", "ml") and second in _MODULE_PRINTS:
@@ -192,7 +195,7 @@ def _add(body: ScriptBody, command: Command) -> None:
         body.setup.append(SetupLine(command.line, command.text))
     elif kind != "quiet":
         after = _BACKGROUND if command.after == "&" else _AFTER if body.launches else _EVERY_NODE
-        body.leave(given, {"print": PRINTS, "continue": CONTINUES}.get(kind, after))
+        body.leave(given, {"print": PRINTS, "continue": CONTINUES, "several": SEVERAL}.get(kind, after))
 
 
 def _add_joined(body: ScriptBody, chain: list[Command]) -> None:

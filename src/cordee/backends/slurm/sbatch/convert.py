@@ -32,7 +32,7 @@ _READS = re.compile(r"(?:\b(?:source|cat|head|tail)|(?:\A|[;&|]\s*)\.|<)(?:\s+-\
 _HERE = re.compile(r"[\"'{}]|\$\{?(?:SLURM_SUBMIT_DIR|PWD)\}?/")
 _WORLD = re.compile(r"RANK\b|WORLD_SIZE\b")
 # One process with several GPUs must not take itself for one of several ranks: it may start these by itself.
-_AS_BY_HAND = "env -u RANK -u LOCAL_RANK -u WORLD_SIZE -u LOCAL_WORLD_SIZE".split()
+_AS_BY_HAND = ["env", "-u", "RANK", "-u", "LOCAL_RANK", "-u", "WORLD_SIZE", "-u", "LOCAL_WORLD_SIZE"]
 _OVERRULED = "everything runs in one environment: that of the command which starts the ranks"
 
 

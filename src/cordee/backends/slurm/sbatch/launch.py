@@ -13,6 +13,7 @@ from cordee.backends.slurm.sbatch.body import (
     PRINTS,
     RANK_NAMES,
     SETS,
+    SEVERAL,
     VETTED,
     is_of_ranks,
     is_of_vetting,
@@ -160,14 +161,24 @@ def _peel(launch: ScriptLaunch, variables: Variables) -> None:
                 )
                 given, launch.words = parse_options(launch.words[1:], SRUN_OPTIONS, launch.line)
                 launch.srun += [_unquoted(one) for one in given]
+            _first_component(launch)
         elif name in ("mpirun", "mpiexec", "orterun", "ibrun"):
             launch.through = "mpi"
             _mpirun(launch)
+            _first_component(launch)
         elif name in _SHELLS and len(launch.words) == 3 and launch.words[1] in ("-c", "-lc", "-ec"):
             _inner(launch, variables)
             return
         else:
             return
+
+
+def _first_component(launch: ScriptLaunch) -> None:
+    """Take off the programs behind the `:` of srun and mpirun."""
+    if ":" in launch.words:
+        at = launch.words.index(":")
+        launch.leave(" ".join(launch.words[at:]), SEVERAL)
+        del launch.words[at:]
 
 
 def _own_variables(launch: ScriptLaunch) -> None:
