@@ -9,8 +9,16 @@ from pathlib import Path
 from cordee.backends.slurm.sbatch.body import SETS, ScriptBody, read_body
 from cordee.backends.slurm.sbatch.directives import read_directives
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch, command_of, dropped_options, read_launch
-from cordee.backends.slurm.sbatch.layout import RequestedLayout, exported, need_keys, read_layout, stop_keys, with_step
-from cordee.backends.slurm.sbatch.options import DROP, LAYOUT, last_values, long_form, option_table, parse_options
+from cordee.backends.slurm.sbatch.layout import RequestedLayout, need_keys, read_layout, stop_keys, with_step
+from cordee.backends.slurm.sbatch.options import (
+    DROP,
+    LAYOUT,
+    exported,
+    last_values,
+    long_form,
+    option_table,
+    parse_options,
+)
 from cordee.backends.slurm.sbatch.shell import Command
 from cordee.backends.slurm.sbatch.values import read_count
 from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, plain_text, unquoted
@@ -20,8 +28,14 @@ from cordee.job.command import launches_itself
 from cordee.job.conversion import Conversion, Left
 
 LARGEST_BYTES = 256 << 10
-_OF_RANKS = {"SLURM_PROCID": "$RANK", "SLURM_NODEID": "$GROUP_RANK", "SLURM_LOCALID": "$LOCAL_RANK"}
-_UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[1-9])\b")
+_OF_RANKS = {
+    "MASTER_ADDR": "$MASTER_ADDR",
+    "MASTER_PORT": "$MASTER_PORT",
+    "SLURM_PROCID": "$RANK",
+    "SLURM_NODEID": "$GROUP_RANK",
+    "SLURM_LOCALID": "$LOCAL_RANK",
+}
+_UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[0-9])\b")
 _MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
 _OTHER_COMMAND = "one run has one command: this one may be a run of its own"
 _NOT_MADE = "reads a file that a line makes which is not carried over"
@@ -30,6 +44,7 @@ _VET_OPTIONS = option_table({LAYOUT: "nodes= deadline=", DROP: "dir= history= ro
 _WRITES = re.compile(r"(?:>>?\|?|\btee\s(?:-a\s)?|\s(?:-o|-O|--output)[ =])\s*([^\s;&|()<>]+)")
 _READS = re.compile(r"(?:\b(?:source|cat|head|tail)|(?:\A|[;&|]\s*)\.|<)(?:\s+-\S+)*\s+([^\s;&|()<>]+)")
 _HERE = re.compile(r"[\"'{}]|\$\{?(?:SLURM_SUBMIT_DIR|PWD)\}?/")
+_OF_A_RANK = re.compile(r"\$\{?\w*(?:RANK|WORLD_SIZE)\b")
 _WORLD = re.compile(r"RANK\b|WORLD_SIZE\b")
 # One process with several GPUs must not take itself for one of several ranks: it may start these by itself.
 _AS_BY_HAND = ["env", "-u", "RANK", "-u", "LOCAL_RANK", "-u", "WORLD_SIZE", "-u", "LOCAL_WORLD_SIZE"]
@@ -102,7 +117,7 @@ def convert(text: str) -> Conversion:
     result.options, result.checkpoint = asked.options, stop_keys(asked.values)
     if launch and launch.through == "shell":
         result.checkpoint.pop("signal", None)  # sbatch tells steps, and the script's own commands are none
-    result.env = {**exported(asked), **body.env, **(launch.env if launch else {})}
+    result.env = {**exported(asked.text("export")), **body.env, **(launch.env if launch else {})}
     result.setup = [*start, *_used(body, launch, result.left)]
     result.left += [*asked.left, *(launch.left if launch else []), *differences, *_unset(launch, result.setup)]
     result.left = sorted(dict.fromkeys(result.left), key=lambda left: left.line)
@@ -112,9 +127,8 @@ def convert(text: str) -> Conversion:
 def _is_alone(launch: ScriptLaunch, asked: RequestedLayout, body: ScriptBody) -> bool:
     """Return whether the command is one process that Slurm, the script and a launcher tell nothing of a world."""
     ranks = (asked.tasks or 1) if launch.through == "srun" else 1
-    told = (launch.ranks and not launch.launches) or any(
-        map(_WORLD.search, (one.text for one in [*body.left, *launch.left] if one.why == SETS))
-    )
+    sets = [one.text for one in [*body.left, *launch.left] if one.why == SETS]
+    told = any(map(_WORLD.search, sets)) or _OF_A_RANK.search(launch.source) or (launch.ranks and not launch.launches)
     return asked.nodes == ranks == 1 and not told and launch.through != "mpi" and not launch.is_mpi
 
 
@@ -180,7 +194,7 @@ def _vetting(body: ScriptBody, result: Conversion) -> int | None:
 def _used(body: ScriptBody, launch: ScriptLaunch | None, left: list[Left]) -> list[str]:
     """Return the set-up lines, without variables that nothing refers to, and without those that read what no line makes."""
     kept: list[str] = []
-    behind = [*(launch.words if launch else []), *body.before]
+    behind = [*([*launch.words, launch.input] if launch else []), *body.before]
     made = {_path(body, name) for one in left for name in _WRITES.findall(one.text)}
     setup = []
     for line in body.setup:
@@ -204,7 +218,10 @@ def _unset(launch: ScriptLaunch | None, setup: list[str]) -> list[Left]:
     command = launch.source if launch else ""
     line = launch.line if launch else 1
     names = dict.fromkeys(match[1] for match in _UNSET.finditer("\n".join([*setup, command])))
-    found = [Left(line, f"${name}", "is empty in a run: write its value into the document") for name in names]
+    found = [
+        Left(line, f"${name}", "is not set in a run, or something else: write its value into the document")
+        for name in names
+    ]
     arrays = dict.fromkeys(re.findall(r"\$\{\w+\[[^\]]*\]\}", command))
     return found + [
         Left(line, name, "an array is known to the set-up lines alone: write its words into `run`") for name in arrays

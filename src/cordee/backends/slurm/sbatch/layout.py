@@ -8,7 +8,17 @@ from typing import Any
 
 from cordee.backends.slurm.sbatch.body import is_of_vetting
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch
-from cordee.backends.slurm.sbatch.options import CARRY, LAYOUT, SBATCH_OPTIONS, GivenOption, last_values, long_form
+from cordee.backends.slurm.sbatch.options import (
+    CARRY,
+    EXPORTED,
+    LAYOUT,
+    OF_A_SHELL,
+    OF_THE_STEP,
+    SBATCH_OPTIONS,
+    GivenOption,
+    last_values,
+    long_form,
+)
 from cordee.backends.slurm.sbatch.values import (
     duration_text,
     read_count,
@@ -20,6 +30,7 @@ from cordee.backends.slurm.sbatch.values import (
     read_time,
     size_text,
 )
+from cordee.backends.slurm.sbatch.variables import needs_shell
 from cordee.job.conversion import Left
 
 _TEXTS = ("account", "partition", "qos", "constraint", "reservation")
@@ -27,6 +38,13 @@ _COUNTS = ("ntasks", "ntasks-per-node", "ntasks-per-gpu", "cpus-per-task", "cpus
 _TOTALS = ("gpus", "gpus-per-node", "gpus-per-task")
 _SIZES = ("mem", "mem-per-cpu", "mem-per-gpu")
 _OF_STEP = ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-task", "ntasks-per-gpu")
+# What srun says where sbatch says nothing of the kind, as in a script that is not submitted.
+_OF_JOB = (
+    ("gpus", "gpus-per-node", "gres"),
+    ("cpus-per-gpu",),
+    _SIZES,
+    *((name,) for name in (*_TEXTS, "time", "job-name")),
+)
 _MOST = 1_000_000
 _MEMORY_UNKNOWN = "no size: a job that takes whole nodes has all their memory; others say [need] memory"
 _FORMS = "not a form that could be read"
@@ -102,8 +120,17 @@ def with_step(asked: RequestedLayout, launch: ScriptLaunch, vetted: int | None) 
         vetted: how many nodes a vetting wants, of which a step may ask for all that are fit.
     """
     own = last_values([one for one in launch.srun if one.name in _OF_STEP and not is_of_vetting(one.text)])
-    if vetted and "nodes" not in own:
-        own["nodes"] = GivenOption(SBATCH_OPTIONS["nodes"], str(vetted), "", launch.line)
+    # srun takes no more nodes than it has tasks.
+    fewer = vetted or read_count((own["ntasks"].value or "") if "ntasks" in own else "")
+    if fewer and "nodes" not in own and fewer < asked.nodes:
+        own["nodes"] = GivenOption(SBATCH_OPTIONS["nodes"], str(fewer), "", launch.line)
+    for kind in _OF_JOB:
+        said = any(name in asked.values for name in kind)
+        for name, one in last_values([one for one in launch.srun if one.name in kind]).items():
+            if not said and not needs_shell(one.value or ""):
+                own[name] = one
+            elif one.value != asked.text(name) and one.value != "0":
+                asked.left.append(Left(one.line, one.text, OF_THE_STEP if said else OF_A_SHELL))
     if launch.all_ranks and "ntasks" in asked.values:
         asked.values["ntasks"] = GivenOption(asked.values["ntasks"].option, launch.all_ranks, "", launch.line)
     if not own:
@@ -192,13 +219,7 @@ def _exclusive(asked: RequestedLayout) -> None:
         asked.leave("signal", _FORMS)
     export = asked.text("export")
     if export and not export.upper().startswith("ALL"):
-        asked.leave("export", "the ranks get the environment of the submission; [env] and `setup` add to it")
-
-
-def exported(asked: RequestedLayout) -> dict[str, str]:
-    """Return the variables of `--export=ALL,NAME=value`."""
-    pairs = (part.partition("=") for part in (asked.text("export") or "").split(",") if "=" in part)
-    return {name: value for name, _, value in pairs if name.isidentifier()}
+        asked.leave("export", EXPORTED)
 
 
 def _read(asked: RequestedLayout, name: str, reader: Any) -> Any:
