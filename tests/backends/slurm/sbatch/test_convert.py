@@ -276,7 +276,7 @@ def test_the_most_likely_script_is_read_and_the_others_are_named(tmp_path):
     (tmp_path / "c.sh").write_bytes(header.encode() + b"\0")
     written = write_draft(tmp_path)
     assert written.source == tmp_path / "slurm/train.sh"
-    assert "other job scripts: b.sbatch, a.sh; `--from FILE` reads another" in written.notes
+    assert "other job scripts: b.sbatch, a.sh; `cordee init FILE` reads another" in written.notes
     assert load_job(written.path, environ={}).job.run == ("python", "c.py")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cordee.backends.slurm.sbatch.body import SETS, ScriptBody, read_body
 from cordee.backends.slurm.sbatch.directives import read_directives
+from cordee.backends.slurm.sbatch.find import ENDINGS
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch, command_of, dropped_options, read_launch
 from cordee.backends.slurm.sbatch.layout import RequestedLayout, need_keys, read_layout, stop_keys, with_step
 from cordee.backends.slurm.sbatch.options import (
@@ -35,6 +36,7 @@ _OF_RANKS = {
     "SLURM_NODEID": "$GROUP_RANK",
     "SLURM_LOCALID": "$LOCAL_RANK",
 }
+_SHELL = re.compile(r"#!\s*\S*/(?:env\s+(?:-S\s+)?)?(?:\S*/)?(?:ba|z|k|da)?sh\b")
 _UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[0-9])\b")
 _MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
 _OTHER_COMMAND = "one run has one command: this one may be a run of its own"
@@ -55,7 +57,7 @@ def read_text(path: Path) -> str:
     """Return the text of a script.
 
     Raises:
-        DocumentError: it cannot be read, is larger than 256 KiB, or in no encoding that is clear.
+        DocumentError: it cannot be read, is larger than 256 KiB, in no encoding that is clear, or no shell script.
     """
     file = str(path)
     try:
@@ -78,7 +80,20 @@ def read_text(path: Path) -> str:
             allowed=f"at most {LARGEST_BYTES} bytes",
             next="give an sbatch script, or write cordee.toml without it",
         )
-    return text_of(data, file).replace("\r\n", "\n").replace("\r", "\n")
+    text = text_of(data, file).replace("\r\n", "\n").replace("\r", "\n")
+    first = text.partition("\n")[0]
+    is_named_so = path.suffix in ENDINGS or "\n#SBATCH" in f"\n{text}"
+    if not (_SHELL.match(first) if first.startswith("#!") else is_named_so):
+        raise fault_error(
+            "is no batch script",
+            "bad-script",
+            file=file,
+            line=1,
+            given=first,
+            allowed="a shell script, which begins with #!/bin/bash or the like",
+            next="`cordee init` without it looks at the folder; `cordee run FILE` runs a Python script",
+        )
+    return text
 
 
 def convert(text: str) -> Conversion:
