@@ -265,8 +265,6 @@ need = { nodes = 2, account = "slurms" }
 need = { nodes = 3 }
 [on.local]
 need = { nodes = 4 }
-[on.htcondor]
-need = { nodes = 5 }
 """
 
 
@@ -277,14 +275,13 @@ need = { nodes = 5 }
         ("alps", 3, "slurms"),
         ("daint", 2, "slurms"),
         ("local", 4, "plain"),
-        ("pool", 5, "plain"),
     ],
 )
 def test_what_holds_on_slurm_holds_on_every_slurm_below_its_own_table(
     fake_slurm: FakeSlurm, tmp_path: Path, cluster: str, nodes: int, account: str
 ) -> None:
-    for name, scheduler in (("alps", "slurm"), ("daint", "slurm"), ("pool", "htcondor")):
-        fake_slurm.profile(f'scheduler = "{scheduler}"\n', name)
+    for name in ("alps", "daint"):
+        fake_slurm.profile('scheduler = "slurm"\n', name)
     (tmp_path / "cordee.toml").write_text(ON)
     loaded = load_job(tmp_path, cluster=cluster, environ=fake_slurm.environ)
     assert (loaded.job.need.nodes, loaded.job.need.account) == (nodes, account)

@@ -39,7 +39,7 @@ class Conversion:
         run: the command, None when the script shows none.
         environment: an EDF's name or path.
         script: the Python script in it.
-        need, checkpoint, restart: keys of these tables.
+        need, vet, checkpoint, restart: keys of these tables.
         left: what is not carried over, by line.
     """
 
@@ -53,6 +53,7 @@ class Conversion:
     setup: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     need: dict[str, Any] = field(default_factory=dict)
+    vet: dict[str, Any] = field(default_factory=dict)
     options: list[str] = field(default_factory=list)
     checkpoint: dict[str, str] = field(default_factory=dict)
     restart: dict[str, int] = field(default_factory=dict)

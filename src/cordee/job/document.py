@@ -439,6 +439,10 @@ class ReproTable(Document):
 class JobService(Document):
     """`[services]`: a service for the length of a run, under a name: an entry of the catalogue, or a table."""
 
+    instead: ClassVar[dict[str, str]] = {
+        "use": 'service = "mlflow", or the like; `cordee service list` shows the catalogue'
+    }
+
     service: Annotated[str, Field(min_length=1)]
     """The entry of the catalogue of services, or the file of a blueprint, from the job's folder."""
     set: dict[str, str] = Field(default_factory=dict)

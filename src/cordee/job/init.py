@@ -43,8 +43,13 @@ def write_draft(folder: Path, source: Path | None = None) -> Written:
     """
     path = folder.absolute() / FILE_NAME
     if not folder.is_dir():
-        what = f"mkdir {folder}"
-        raise fault_error(f"there is no folder {folder}", "no-folder", given=str(folder), allowed="a folder", next=what)
+        raise fault_error(
+            f"there is no folder {folder}" if not folder.exists() else f"{folder} is no folder",
+            "no-folder",
+            given=str(folder),
+            allowed="a folder, or an sbatch script",
+            next=f"mkdir {folder}" if not folder.exists() else "give a folder",
+        )
     reader, scripts = _reader(source.parent if source else folder, source.name if source else None)
     if source is None and scripts:
         source = folder / scripts[0]
@@ -136,7 +141,7 @@ def _checkpoint_lines(draft: JobDraft) -> list[str]:
 def _about_script(source: Path, scripts: list[str], found: Conversion) -> list[str]:
     notes = [f"{source.name} is the job script; the document does what it does"]
     if scripts[1:]:
-        notes.append(f"other job scripts: {', '.join(scripts[1:])}; `--from FILE` reads another")
+        notes.append(f"other job scripts: {', '.join(scripts[1:])}; `cordee init FILE` reads another")
     if not found.directives:
         notes.append(f"{source.name} has no #SBATCH lines: what was given to sbatch by hand is not known")
     if found.run is None:

@@ -16,13 +16,14 @@ from cordee.job.shared_data import SharedDataset
 
 SHAPE_KEYS = ("cores", "memory", "gpus", "gpu_model")
 RANCHER_PROJECT = r"(c-[a-z0-9-]{1,40}|local):p-[a-z0-9-]{1,40}"
-_TO_COME = ("htcondor",)  # profiles may have them; `cordee check` says that nothing can be submitted there
+# Schedulers that are not there yet: profiles may have them, and `cordee check` says that nothing can be submitted there.
+TO_COME = ("htcondor",)
 
 
 def _scheduler(value: str) -> str:
-    if value in _TO_COME or is_known(value):
+    if value in TO_COME or is_known(value):
         return value
-    *names, last = [f'"{name}"' for name in dict.fromkeys([*known(), *_TO_COME])]
+    *names, last = [f'"{name}"' for name in dict.fromkeys([*known(), *TO_COME])]
     raise wrong("is not one of its values", f"{', '.join(names)} or {last}")
 
 

@@ -72,6 +72,16 @@ def _goals(value: Any) -> tuple[str, ...]:
     return goals
 
 
+def _sampler(value: Any) -> Any:
+    if value in ("grid", "random", "sobol", *LEARNING):
+        return value
+    raise wrong(
+        "is not there",
+        "grid, random, sobol; tpe, gp, cma and nsga learn; `halving = { first = 10 }` ends trials that are behind; "
+        "others by a script of your own",
+    )
+
+
 def listed(value: Any) -> Any:
     """Return a text as the only one of a list."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
@@ -93,7 +103,9 @@ class SweepSettings(Document):
     """What is wanted, such as `min loss`: the last value that a trial logs under that name. A list: several goals."""
     trials: Count | None = None
     """How many trials; without it, all of a grid."""
-    sampler: Literal["grid", "random", "sobol", "tpe", "gp", "cma", "nsga"] | None = None
+    sampler: (
+        Annotated[Literal["grid", "random", "sobol", "tpe", "gp", "cma", "nsga"], BeforeValidator(_sampler)] | None
+    ) = None
     """How values are chosen; without it, `grid` where `trials` is not given, else `sobol`. The last four learn, by Optuna."""
     seed: CountOrZero = 0
     """Of all samplers but `grid`: the same values again, where the trials end in the same order."""

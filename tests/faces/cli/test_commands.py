@@ -130,6 +130,25 @@ def test_init_reads_an_sbatch_script_and_lists_what_it_leaves_out(cordee):
     assert "nodes = 2" in document["text"]
 
 
+@pytest.mark.parametrize("name", ["job.sbatch", "deep/er/job.slurm", "job.sh"])
+def test_init_takes_the_path_of_a_batch_script_and_writes_here(cordee, name):
+    script = cordee.folder / name
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text("#!/usr/bin/env bash\n#SBATCH -N 2\nsrun python train.py\n")
+    document = json.loads(cordee("init", name, "--json").stdout)
+    assert (document["path"], document["source"]) == (str(cordee.folder / "cordee.toml"), name)
+    assert "nodes = 2" in document["text"]
+
+
+@pytest.mark.parametrize("text", ["print(1)\n", "#!/usr/bin/env python3\n#SBATCH -N 2\nprint(1)\n", ""])
+def test_init_refuses_a_file_that_is_no_batch_script(cordee, text):
+    (cordee.folder / "some.py").write_text(text)
+    error = cordee.json("init", "some.py", code=2)["error"]
+    assert (error["text"], error["line"]) == ("is no batch script", 1)
+    assert not (cordee.folder / "cordee.toml").exists()
+    assert "no folder" in cordee.json("init", "none.sbatch", code=2)["error"]["text"]
+
+
 @pytest.mark.usefixtures("real")
 def test_init_writes_a_document_that_check_accepts_and_never_overwrites(cordee):
     (cordee.folder / "train.py").write_text(

@@ -130,6 +130,27 @@ def test_a_document_that_a_command_line_passes_over_is_named(cordee: Cordee, cal
 
 
 @pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (["plain.py", "--nodes", "2", "--lr", "1"], "--nodes 2 plain.py --lr 1"),
+        (["--on", "local", "plain.py", "--nodes=2", "a b"], "--on local --nodes=2 plain.py 'a b'"),
+        (["python", "plain.py", "--lr", "1", "--json"], "--json python plain.py --lr 1"),
+        (["plain.py", "--lr", "1"], None),
+        (["plain.py", "--", "--nodes", "2"], None),
+        (["--", "python", "plain.py", "--nodes", "2"], None),
+        (["train.py", "--nodes", "2"], None),
+    ],
+)
+def test_an_option_of_cordee_behind_a_script_is_said_with_the_right_order(
+    call: Call, folder: Path, words: list[str], right: str | None
+) -> None:
+    (folder / "plain.py").write_text("print(1)\n")
+    _, _, err = call("check", *words)
+    assert ("for Cordée:" in err) == (right is not None)
+    assert right is None or f"for Cordée: `cordee check {right}`\n" in err
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["run", "trian.py", "--lr", "1"], "did you mean train.py?"),

@@ -15,8 +15,8 @@ from cordee.systems.checkpoints.node.owner import RunCheckpoints
 from .conftest import HEAD, NO_SCAN, Make
 
 NOT_HONOURED = [
-    ("[sweep]\nlr = [1, 2]\n[steps]\na = { run = 'x' }\n", "steps", 5, ["a"]),
-    ("[sweep]\nlr = [1, 2]\n[test]\nrun = 'x'\n", "test", 5, "a table"),
+    ("[sweep]\nlr = [1, 2]\ngoal = 'min a'\n[steps]\na = { run = 'x' }\n", "steps", 6, ["a"]),
+    ("[sweep]\nlr = [1, 2]\ngoal = 'min a'\n[test]\nrun = 'x'\n", "test", 6, "a table"),
 ]
 
 
@@ -138,7 +138,10 @@ def test_a_variable_in_front_of_a_command_belongs_under_env(make: Make) -> None:
 
 
 def test_an_undeclared_name_is_told(make: Make) -> None:
-    found = _only(make('name = "a"\nrun = "python train.py --lr {lr}"\n[sweep]\nlrr = [1]\n')[2], "undeclared-name")
+    found = _only(
+        make('name = "a"\nrun = "python train.py --lr {lr}"\n[sweep]\nlrr = [1]\ngoal = "min a"\n')[2],
+        "undeclared-name",
+    )
     assert (found.severity, found.line, found.given) == ("info", 2, "{lr}")
     assert (found.allowed, found.next) == (["lrr"], "did you mean {lrr}?")
 

@@ -112,13 +112,16 @@ def fault_error(text: str, rule: str, **details: Any) -> DocumentError:
 
 
 def unknown_key(path: Keys, model: type[BaseModel] | None, place: ValuePlace) -> Finding:
-    """Return the finding for a key that a table does not have, with the nearest valid name."""
+    """Return the finding for a key that a table does not have, with the nearest valid name, or what the model says `instead`."""
     key = str(path[-1])
     allowed = key_names(model) if model else []
     table = dotted(place.prefix + path[:-1])
     where = f"[{table}]" if table else "the document"
-    hint = did_you_mean(key, allowed, f"remove {key}")
-    text = f"{where} has no key {key}" + (f" (from {place.source})" if place.source else "")
+    instead = getattr(model, "instead", {}).get(key)
+    hint = instead or did_you_mean(key, allowed, f"remove {key}")
+    text = (f"{key} is no key of {where}" if instead else f"{where} has no key {key}") + (
+        f" (from {place.source})" if place.source else ""
+    )
     return Finding(
         text, "error", "unknown-key", file=place.file, line=place.line, given=key, allowed=allowed, next=hint
     )

@@ -11,11 +11,12 @@ from cordee.job.terminal.options import json_option
 
 
 @click.command()
-@click.argument("directory", default=".", required=False)
+@click.argument("place", default=".", required=False)
 @click.option("--from", "source", metavar="FILE", help="Read this sbatch script instead of the most likely one.")
 @json_option
-def command(directory: str, source: str | None, as_json: bool) -> None:
-    """Write a commented cordee.toml for what is found in DIRECTORY (default: here). Never overwrites one.
+def command(place: str, source: str | None, as_json: bool) -> None:
+    """Write a commented cordee.toml for what is found in PLACE: a folder (default: here), or an sbatch script, whose
+    document is written here, where sbatch would run it. Never overwrites one.
 
     Where an sbatch script is found, the document does what that script does; what of it is not carried over is listed.
     Nothing of it is run.
@@ -23,12 +24,15 @@ def command(directory: str, source: str | None, as_json: bool) -> None:
     \b
     Example:
       cordee init my-training
-      cordee init --from train.sbatch
+      cordee init slurm/train.sbatch
+      cordee init my-training --from my-training/train.sbatch
     """
     from cordee.backends.slurm.sbatch.render import group_left
     from cordee.job.init import write_draft
 
-    written = write_draft(Path(directory), Path(source) if source else None)
+    if source is None and Path(place).is_file():
+        place, source = ".", place
+    written = write_draft(Path(place), Path(source) if source else None)
     if as_json:
         print_json(
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,7 @@ from cordee.core.units import DURATION_FORMS, parse_duration
 if TYPE_CHECKING:
     pass
 
+_MOST_READ_BYTES = 1 << 20
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -51,6 +53,7 @@ class JobCommand(click.Command):
                 raise click.UsageError("there is no command behind --", ctx)
         elif at < len(args) and is_program(args[at], args[at + 1 :]):
             args, program = args[:at], args[at:]
+            self._tell_misplaced(ctx, args, program)
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -64,13 +67,43 @@ class JobCommand(click.Command):
 
     def _first_word(self, args: list[str]) -> int:
         """Return where the first word is that is neither an option nor its value; the number of words without one."""
-        options = {
-            name for one in self.params if isinstance(one, click.Option) and not one.is_flag for name in one.opts
-        }
+        options = self._options(flags=False)
         at = 0
         while at < len(args) and args[at].startswith("-") and args[at] != "--":
             at += 2 if args[at] in options else 1
         return at
+
+    def _options(self, *, flags: bool) -> set[str]:
+        """Return the names of the options that take a value; with `flags`, of all."""
+        options = [one for one in self.params if isinstance(one, click.Option)]
+        return {name for one in options if flags or not one.is_flag for name in one.opts}
+
+    def _tell_misplaced(self, ctx: click.Context, args: list[str], program: list[str]) -> None:
+        """Say which options of Cordée a script is given that does not name them itself."""
+        scripts = [word for word in program if word.endswith((".py", ".sh")) and os.path.isfile(word)]
+        words = program[: program.index("--")] if "--" in program else program
+        named, valued = self._options(flags=True), self._options(flags=False)
+        moved: list[str] = []
+        rest: list[str] = []
+        at = 0
+        while at < len(words):
+            name = words[at].partition("=")[0]
+            is_ours = name in named and not any(_holds(script, name) for script in scripts)
+            count = 2 if is_ours and words[at] in valued else 1
+            (moved if is_ours else rest).extend(words[at : at + count])
+            at += count
+        if scripts and moved:
+            right = shlex.join([*args, *moved, *rest, *program[len(words) :]])
+            text = f"{shlex.join(moved)} goes to {scripts[0]}, as all that stands behind it; for Cordée:"
+            click.echo(f"cordee: {text} `{ctx.command_path} {right}`", err=True)
+
+
+def _holds(script: str, text: str) -> bool:
+    try:
+        with open(script, "rb") as file:
+            return text.encode() in file.read(_MOST_READ_BYTES)
+    except OSError:
+        return True
 
 
 def spec_arguments(function: F) -> F:

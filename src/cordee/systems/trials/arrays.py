@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cordee.backends.slurm.sbatch.directives import Directives, read_directives
-from cordee.backends.slurm.sbatch.layout import RequestedLayout, exported, read_layout
-from cordee.backends.slurm.sbatch.options import long_form
+from cordee.backends.slurm.sbatch.layout import RequestedLayout, read_layout
+from cordee.backends.slurm.sbatch.options import exported, long_form
 from cordee.backends.slurm.sbatch.values import read_time
 from cordee.core.errors import DocumentError
 from cordee.machine.slots import SlotRequest
@@ -99,7 +99,7 @@ def read_array(path: Path, text: str) -> JobArray:
     line, given = asked.values["array"].line, asked.text("array") or ""
     indices, at_once = _indices(path, line, given)
     asks = SlotRequest(asked.cpus or asked.tasks or 1, float(asked.gpus), asked.memory or 0)
-    known = {**asked.known, "SLURM_CPUS_ON_NODE": str(asks.cores), **exported(asked)}
+    known = {**asked.known, "SLURM_CPUS_ON_NODE": str(asks.cores), **exported(asked.text("export"))}
     begin = "".join(f" {name}={shlex.quote(value)}" for name, value in known.items())
     folder = asked.text("chdir")
     begin += f"; cd {shlex.quote(folder)} || exit 1" if folder else ""

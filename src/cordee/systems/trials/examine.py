@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from cordee.core.backends import abilities
+from cordee.core.documents.faults import ValuePlace, findings_of
+from cordee.core.documents.merge import Merge
+from cordee.core.documents.toml_lines import Keys
 from cordee.core.errors import DocumentError
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
@@ -32,6 +36,21 @@ from cordee.systems.trials.space import SweepParameter, choose, space_of
 
 # The largest number that Slurm gives a job.
 _MOST_JOB = 67_000_000
+
+
+def read_sweep(
+    job: Job, folder: Path, profile: object, merge: Merge
+) -> tuple[SweepSettings | None, list[Finding], list[Finding]]:
+    """Return what [sweep] says beside its parameters, and what is wrong with that; no notes."""
+    try:
+        return settings_of(job.sweep) if job.sweep else None, [], []
+    except ValidationError as error:
+
+        def place(path: Keys) -> ValuePlace:
+            found = merge.place(("sweep", *path), ValuePlace())
+            return replace(found, prefix=(*found.prefix, "sweep"))
+
+        return None, findings_of(error, SweepSettings, job.sweep, place), []
 
 
 class TrialsExamination(Examination):
@@ -133,9 +152,6 @@ class TrialsExamination(Examination):
         """Read the tasks; returns False, and says what is wrong with them, where they cannot be read."""
         try:
             self._tasks = tasks_of(self.loaded.job, self.loaded.folder)
-        except ValidationError as error:
-            for fault in error.errors():
-                self._saying.error("sweep", "sweep", f"sweep.{'.'.join(map(str, fault['loc']))}: {fault['msg']}")
         except DocumentError as error:
             named = [name for name in parameters_of(self.loaded.job.sweep) if error.text.startswith(f"sweep.{name} ")]
             file, line = (error.file, error.line) if error.file else self.loaded.place(self._table, *(named or [key]))
@@ -199,7 +215,6 @@ def trials_of(sweep: Mapping[str, Any], more: int = 0) -> list[FarmTask]:
 
     Raises:
         DocumentError: as `choose`.
-        ValidationError: the sweep says something that is not understood.
     """
     settings = settings_of(sweep)
     space = space_of(parameters_of(sweep))
@@ -221,7 +236,6 @@ def tasks_of(job: Job, folder: Path, array_job: int = 0) -> list[FarmTask]:
 
     Raises:
         DocumentError: as `read_file` and `choose`.
-        ValidationError: the sweep says something that is not understood.
     """
     farm = job.farm
     if farm is None:

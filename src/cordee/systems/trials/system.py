@@ -8,6 +8,7 @@ SYSTEM = System(
     name="trials",
     tables={"farm": "", "sweep": ""},
     children="cordee.systems.trials.children:children",
+    read="cordee.systems.trials.examine:read_sweep",
     examine="cordee.systems.trials.examine:TrialsExamination",
     keep="cordee.systems.trials.examine:keep_tasks",
     views="cordee.systems.trials.views:TasksView",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cordee.backends.slurm.sbatch.body import SETS
+from cordee.backends.slurm.sbatch.body import SETS, SEVERAL, VETTED
 from cordee.backends.slurm.sbatch.convert import LARGEST_BYTES, convert, read_text
 from cordee.backends.slurm.sbatch.render import render_conversion
 from cordee.core.errors import DocumentError
@@ -19,6 +19,7 @@ from cordee.job.init import write_draft
 from cordee.job.load import load_job
 from cordee.systems.environments.examine import plan_environment
 
+AS_BY_HAND = "env -u RANK -u LOCAL_RANK -u WORLD_SIZE -u LOCAL_WORLD_SIZE"
 SHELL_END = ' "$@"'
 EXPECTED = {  # run (of a shell: what it becomes), launch, ranks per node, cores per rank, nodes
     "accelerate-plain.sbatch": (
@@ -37,7 +38,7 @@ EXPECTED = {  # run (of a shell: what it becomes), launch, ranks per node, cores
     ),
     "array.sbatch": (
         "exec python train.py --lr $LR --seed $SLURM_ARRAY_TASK_ID --out $OUT",
-        ("fork", 1, 2, 1),
+        ("fork", None, 2, 1),
     ),
     "campus-torchrun.sh": (
         'ulimit -n 65536 && exec python train.py --lr 0.1 --data "$HOME/data set"',
@@ -59,7 +60,7 @@ EXPECTED = {  # run (of a shell: what it becomes), launch, ranks per node, cores
     "requeue.sbatch": ("python train.py --resume latest", ("fork", 2, None, 1)),
     "several.sbatch": ("python train.py", ("fork", 1, None, 2)),
     "spellings.sbatch": ("python -m trainer.main --config conf/a.toml", ("fork", 2, 4, 4)),
-    "tmpdir.sh": ("exec python train.py --data $SLURM_TMPDIR/data", ("fork", 1, 8, 1)),
+    "tmpdir.sh": ("exec python train.py --data $SLURM_TMPDIR/data", ("fork", None, 8, 1)),
 }
 
 
@@ -74,7 +75,7 @@ def command(run):
 def test_every_script_of_a_centre_becomes_what_is_expected(script):
     found = convert(read_text(script))
     need = found.need
-    facts = (found.launch, need["ranks_per_node"], need.get("cpus_per_rank"), need["nodes"])
+    facts = (found.launch, need.get("ranks_per_node"), need.get("cpus_per_rank"), need["nodes"])
     assert (command(found.run), facts) == EXPECTED[script.name]
 
 
@@ -275,7 +276,7 @@ def test_the_most_likely_script_is_read_and_the_others_are_named(tmp_path):
     (tmp_path / "c.sh").write_bytes(header.encode() + b"\0")
     written = write_draft(tmp_path)
     assert written.source == tmp_path / "slurm/train.sh"
-    assert "other job scripts: b.sbatch, a.sh; `--from FILE` reads another" in written.notes
+    assert "other job scripts: b.sbatch, a.sh; `cordee init FILE` reads another" in written.notes
     assert load_job(written.path, environ={}).job.run == ("python", "c.py")
 
 
@@ -531,3 +532,79 @@ def test_a_deep_or_endless_line_is_read_at_once():
         "nohup " * 30_000,
     ):
         assert convert("#!/bin/sh\n" + text).run is None or text.startswith("a")
+
+
+@pytest.mark.parametrize(
+    ("vetting", "step", "need", "vet"),
+    [
+        ("host --nodes 3", "--nodes=3 --ntasks=3", (3, 1), {"protocol": "host"}),
+        ("--nodes=3 ./protocol.yaml --deadline 90s", "", (3, 1), {"protocol": "./protocol.yaml", "deadline": "90s"}),
+        ("quick", "", (4, None), {"protocol": "quick"}),
+        ("quick", "--nodes=2", (2, 2), {"protocol": "quick"}),
+        (
+            "host --nodes 3",
+            '--nodes="$CORDEE_VET_HEALTHY" --ntasks="$CORDEE_VET_HEALTHY"',
+            (3, 1),
+            {"protocol": "host"},
+        ),
+        ("$PROTOCOL", "", (4, None), {}),
+    ],
+)
+def test_a_script_that_vets_becomes_a_document_that_does(vetting, step, need, vet):
+    body = (
+        f"rm -f vet.env\nsrun --kill-on-bad-exit=0 --wait=75 cordee vet {vetting}\nsource ./vet.env || exit 5\n"
+        '[ "$CORDEE_VET_VERDICT" != abort ] || exit 4\nif [ "$CORDEE_VET_CODE" = 3 ]; then echo less; fi\n'
+        f'srun {step} --exclude="$CORDEE_VET_EXCLUDE" python train.py\n'
+    )
+    found = of(body, "#SBATCH --nodes=4 --ntasks-per-node=1")
+    assert (found.run, found.setup, found.vet) == ("python train.py", [], vet)
+    assert (found.need["nodes"], found.need.get("spare_nodes"), found.need["ranks_per_node"]) == (*need, 1)
+    assert {3, 5, 6, 7, 8} <= {left.line for left in found.left if left.why == VETTED}
+
+
+@pytest.mark.parametrize(
+    ("maker", "reader"),
+    [
+        ("python make_env.py > env.sh", "source ./env.sh"),
+        ("srun -n1 ./probe | tee env.sh", ". env.sh"),
+        ("if true; then echo x >> $PWD/env.sh; fi", "source $SLURM_SUBMIT_DIR/env.sh"),
+        ("cat <<EOF > env.sh\nexport A=1\nEOF", "export A=$(cat env.sh)"),
+    ],
+)
+def test_a_set_up_line_that_reads_what_nothing_makes_is_listed(maker, reader):
+    found = of(f"{maker}\n{reader}\nmodule load x > env.sh\nsrun python train.py")
+    assert found.setup == ["module load x > env.sh"]
+    assert ["not carried over" in left.why for left in found.left if left.text.startswith(reader[:6])] == [True]
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "ranks", "command"),
+    [
+        ("--ntasks=1", "python train.py", None, "python train.py"),
+        ("--ntasks=4", "python train.py", None, "python train.py"),
+        ("--gpus-per-node=1", "srun python train.py", None, "python train.py"),
+        ("--gpus-per-node=4", "python train.py", 1, f"{AS_BY_HAND} python train.py"),
+        ("--gpus-per-node=4", "accelerate launch train.py", None, "accelerate launch train.py"),
+        ("--ntasks=1", "export RANK=0 WORLD_SIZE=1\npython train.py", 1, "python train.py"),
+        ("--gpus-per-node=4", "torchrun --nproc-per-node=1 train.py", 1, "python train.py"),
+        ("--ntasks=1", "mpirun ./solver", 1, "./solver"),
+    ],
+)
+def test_one_process_alone_runs_as_by_hand(header, body, ranks, command):
+    found = of(body, f"#SBATCH {header}")
+    assert (found.run, found.need.get("ranks_per_node")) == (command, ranks)
+
+
+@pytest.mark.parametrize(
+    ("body", "run", "text"),
+    [
+        ("srun -N 2 ./ocean : -N 1 python surrogate.py", "./ocean", ": -N 1 python surrogate.py"),
+        ("mpirun -np 8 ./ocean : -np 2 ./ice", "./ocean", ": -np 2 ./ice"),
+        ("srun --multi-prog tasks.conf", None, "srun --multi-prog tasks.conf"),
+        ("srun bash -c 'python train.py : x'", "python train.py : x", None),
+    ],
+)
+def test_a_second_program_for_other_tasks_is_listed(body, run, text):
+    found = of(body)
+    assert found.run == run
+    assert [left.text for left in found.left if left.why == SEVERAL] == ([text] if text else [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
@@ -20,32 +20,47 @@ FOR_SRUN = "meant for srun, which Cordée calls itself"
 CONTINUES = (
     "Cordée continues a run by itself: [need] time may exceed a job's limit, and [checkpoint] says how it continues"
 )
-_OUTPUT = "the ranks' output is kept in the run's folder: `cordee logs RUN`"
+OUTPUT = "the ranks' output is kept in the run's folder: `cordee logs RUN`"
 _COMPOUND = "a condition, loop, function or group; put it into a script of its own and name that in `run`"
+_FARM = "one command for each of many values: `cordee farm LIST` runs a list of commands, one a line"
+_INTERACTIVE = "opens a shell: `cordee shell RUN` does so in a run"
 _BACKGROUND = "runs in the background; one run has one command (a second one may be a run of its own)"
+SEVERAL = "a program of its own for some of the tasks: one run has one program; it may be a run of its own"
 _AFTER = "comes after the training, where Cordée runs nothing"
 _EVERY_NODE = "would run on every node at once, not on the first alone; do it before, or in the script"
 _DOCUMENT = "reads a here-document; put it into a file of its own"
 _JOINED = "joined commands; put them into a script of its own"
+VETTED = "[vet] does it: nodes that fail are left out, and without enough of them the run ends before the ranks start"
 _EXIT = "an exit code ends nothing here: a set-up line that fails ends the attempt"
 
 _KINDS = {
     word: kind
     for kind, words in {
-        "print": "echo printf date hostname nvidia-smi rocm-smi printenv pwd whoami id which type sleep true squeue sinfo "
+        "print": "clear echo printf date hostname nvidia-smi rocm-smi printenv pwd whoami id which type sleep true squeue sinfo "
         "sacct lscpu lsblk free df du uptime uname cat ls nproc ps head tail jobs sstat seff groups lstopo",
         "setup": ": module ml source . conda mamba micromamba pyenv spack eval set shopt unset mkdir",
         "before": "cd pushd ulimit umask",
         "continue": "sbatch",
         "condition": "[ [[ test if",
         "quiet": "wait exit return popd",
-        "launch": "srun torchrun mpirun mpiexec orterun ibrun accelerate deepspeed horovodrun",
+        "launch": "srun torchrun mpirun mpiexec orterun ibrun accelerate deepspeed horovodrun "
+        "julia Rscript matlab octave gmx java vllm",
         "script": "bash sh",
     }.items()
     for word in words.split()
 }
+_FAN_OUT = ("parallel", "xargs")
 _RUNNERS = ("uv", "pixi", "poetry", "pdm", "hatch", "rye")
-_WRAPPERS = ("time", "exec", "nohup", "command", "env", "nice", "numactl", "stdbuf", "timeout", "taskset", "catchsegv")
+# What may stand in front of a command: the options that take the next word, and how many words stand before the command.
+_WRAPPERS: dict[str, tuple[tuple[str, ...], int]] = {
+    **dict.fromkeys(("time", "exec", "nohup", "command", "catchsegv"), ((), 0)),
+    "env": (("-u", "--unset", "-C", "--chdir"), 0),
+    "nice": (("-n", "--adjustment"), 0),
+    "numactl": (("-C", "-N", "-m", "-i", "-p"), 0),
+    "stdbuf": (("-i", "-o", "-e"), 0),
+    "timeout": (("-s", "--signal", "-k", "--kill-after"), 1),
+    "taskset": ((), 1),
+}
 RANK_NAMES = (
     "MASTER_(?:ADDR|PORT)|(?:LOCAL_|NODE_|GROUP_|GLOBAL_)?RANK|(?:LOCAL_|GROUP_)?WORLD_SIZE|JAX_COORDINATOR_ADDRESS|"
     "JAX_NUM_PROCESSES|JAX_PROCESS_ID|TF_CONFIG"
@@ -56,6 +71,11 @@ _FIRST_NODE = re.compile(
 )
 _STAYS = ("cd $SLURM_SUBMIT_DIR", "cd .", "cd $PWD", "cd $(pwd)")
 _MODULE_PRINTS = ("list", "avail", "show", "spider", "whatis", "display", "-t")
+_CHAINS = re.compile(r"\bsbatch\b|scontrol\s+requeue")
+_LAUNCHES = re.compile(r"\b(?:srun|mpirun|torchrun|python3?)\b")
+_FOR_EACH = re.compile(r"for\b|while\s+(?:IFS=\S*\s+)?read\b")
+_FUNCTION = re.compile(r"\A(?:function\s+)?([\w:-]+)\s*(?:\(\s*\)|\{)")
+_OF_VETTING = re.compile(r"\bCORDEE_VET_|\bvet\.env\b")
 _NO_TRAINING = re.compile(r"-m\s+(pip|venv|ensurepip|wandb|compileall)\b|\s-c\s|\s(--version|-V)\b")
 
 
@@ -63,6 +83,7 @@ _NO_TRAINING = re.compile(r"-m\s+(pip|venv|ensurepip|wandb|compileall)\b|\s-c\s|
 class SetupLine:
     """A set-up line; `name` is the variable that it only sets, when it may be left out where nobody uses it."""
 
+    line: int
     text: str
     name: str = ""
 
@@ -76,6 +97,8 @@ class ScriptBody:
         env: literal variables of the ranks.
         before: what only the shell of the command itself can do: `cd`, `ulimit`.
         launches: commands that may be the training, filled in.
+        functions: that the script defines, which is not carried over.
+        vet: `cordee vet` and its arguments, filled in.
     """
 
     variables: Variables
@@ -84,6 +107,8 @@ class ScriptBody:
     env: dict[str, str] = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
     launches: list[Command] = field(default_factory=list)
+    vet: Command | None = None
+    functions: set[str] = field(default_factory=set)
     left: list[Left] = field(default_factory=list)
 
     def leave(self, command: Command, why: str) -> None:
@@ -103,27 +128,47 @@ def read_body(text: str, variables: Variables, nodes: int) -> ScriptBody:
     return body
 
 
+def is_of_vetting(text: str) -> bool:
+    """Return whether a piece of source uses what `cordee vet` leaves behind."""
+    return _OF_VETTING.search(text) is not None
+
+
 def is_of_ranks(name: str) -> bool:
     """Return whether Cordée sets a variable for every rank."""
     return _RANKS.match(name) is not None
 
 
+def program_at(words: Sequence[str]) -> int:
+    """Return where the program stands behind variables, and behind `time`, `timeout 3h` and the like."""
+    at = 0
+    while at < len(words):
+        wrapper = _WRAPPERS.get(words[at])
+        if wrapper is None and not assignment(words[at]):
+            break
+        at += 1
+        while wrapper and at < len(words) and words[at].startswith("-"):
+            at += 2 if words[at] in wrapper[0] else 1
+        at += wrapper[1] if wrapper else 0
+    return min(at, len(words))
+
+
 def kind_of(words: Iterable[str]) -> str:
-    """Return what a command is: print, setup, before, continue, condition, quiet, launch, script, set, or other."""
+    """Return what a command is: print, setup, before, continue, condition, quiet, launch, script, several,
+    interactive, vet, set, or other.
+    """
     given = list(words)
-    first, wrapped = 0, False
-    while first < len(given) and (
-        assignment(given[first]) or given[first] in _WRAPPERS or (wrapped and given[first].startswith("-"))
-    ):
-        wrapped = wrapped or given[first] in _WRAPPERS
-        first += 1
-    rest = given[first:]
+    rest = given[program_at(given) :]
     if not rest:
         return "set" if any(map(assignment, given)) else "print"
-    name, second, line = PurePath(rest[0].strip("\"'")).name, (rest[1:] or [""])[0], " ".join(rest)
+    # A path of "." has no name, and the command of that name is `source`.
+    name, second, line = PurePath(rest[0].strip("\"'")).name or rest[0], (rest[1:] or [""])[0], " ".join(rest)
     kind = _KINDS.get(name, "other")
     if name == "srun":
-        inner = parse_options(rest[1:], SRUN_OPTIONS, 0)[1]
+        options, inner = parse_options(rest[1:], SRUN_OPTIONS, 0)
+        if any(one.name == "multi-prog" for one in options):
+            return "several"
+        if inner in (["bash"], ["sh"], ["zsh"]):
+            return "interactive"
         within = kind_of(inner) if inner and PurePath(inner[0]).name != "srun" else "nothing"
         return "launch" if within in ("script", "other") else within
     if name in ("module", "ml") and second in _MODULE_PRINTS:
@@ -136,6 +181,8 @@ def kind_of(words: Iterable[str]) -> str:
         return "launch" if second in ("exec", "run") else "other"
     if name == "scontrol":
         return "continue" if second == "requeue" else "print"
+    if name == "cordee":
+        return "vet" if second == "vet" else "other"
     if name == "trap":
         return "continue"
     if name.startswith("python") or name.endswith(".py"):
@@ -146,11 +193,19 @@ def kind_of(words: Iterable[str]) -> str:
 
 
 def _add(body: ScriptBody, command: Command) -> None:
-    if command.compound:
-        chained = re.search(r"\bsbatch\b|scontrol\s+requeue|\btrap\b", command.text)
-        body.leave(command, CONTINUES if chained else _COMPOUND)
+    if is_of_vetting(command.text) and kind_of(command.words) not in ("launch", "script"):
+        body.leave(command, VETTED)
         return
-    given, command = command, _filled(body, command)
+    if command.compound:
+        chained = _CHAINS.search(command.text) or "trap" in command.text.split()
+        runs = _FOR_EACH.match(command.text) and _LAUNCHES.search(command.text)
+        body.leave(command, CONTINUES if chained else _FARM if runs else _COMPOUND)
+        body.functions |= set(_FUNCTION.findall(command.text)[:1])
+        return
+    given, command = command, _evaluated(_filled(body, command))
+    if body.functions.intersection(command.words[:1]):
+        body.leave(given, _COMPOUND)
+        return
     kind = kind_of(command.words)
     if any(redirect.startswith("<<") and not redirect.startswith("<<<") for redirect in command.redirects):
         body.leave(given, _DOCUMENT)
@@ -161,20 +216,27 @@ def _add(body: ScriptBody, command: Command) -> None:
         _assign_all(body, command)
     elif kind in ("launch", "script"):
         body.launches.append(command)
+    elif kind == "vet":
+        body.vet = command
     elif kind == "setup" and command.words[0] == "set" and command.words[1:] == ("-e",):
         pass
     elif kind == "setup":
-        body.setup.append(SetupLine(command.text))
+        body.setup.append(SetupLine(command.line, command.text))
     elif kind == "before" and re.sub(r'["{}]', "", " ".join(command.words)) in _STAYS:
         body.leave(given, IN_FOLDER)
     elif kind == "before":
         body.before.append(command.text)
-        body.setup += [SetupLine(command.text)] if command.words[0] in ("cd", "pushd") else []
+        body.setup += [SetupLine(command.line, command.text)] if command.words[0] in ("cd", "pushd") else []
+    elif kind == "other" and PurePath("".join(command.words[:1])).name in _FAN_OUT:
+        body.leave(given, _FARM)
     elif kind == "other" and body.nodes == 1 and not body.launches and command.after != "&":
-        body.setup.append(SetupLine(command.text))
+        body.setup.append(SetupLine(command.line, command.text))
     elif kind != "quiet":
         after = _BACKGROUND if command.after == "&" else _AFTER if body.launches else _EVERY_NODE
-        body.leave(given, {"print": PRINTS, "continue": CONTINUES}.get(kind, after))
+        body.leave(
+            given,
+            {"print": PRINTS, "continue": CONTINUES, "several": SEVERAL, "interactive": _INTERACTIVE}.get(kind, after),
+        )
 
 
 def _add_joined(body: ScriptBody, chain: list[Command]) -> None:
@@ -182,18 +244,38 @@ def _add_joined(body: ScriptBody, chain: list[Command]) -> None:
     text = " ".join(f"{command.text} {command.after}".strip() for command in chain)
     first, kind = chain[0], kind_of(_filled(body, chain[0]).words)
     rest_is_output = all(command.words[:1] in (("tee",), ("cat",), ("ts",)) for command in chain[1:])
-    if kind in ("launch", "script") and rest_is_output:
-        body.leave(replace(first, text="| " + " | ".join(command.text for command in chain[1:])), _OUTPUT)
+    starts = kind in ("launch", "script", "vet")
+    if is_of_vetting(text) and not starts:
+        body.leave(replace(first, text=text), VETTED)
+    elif starts and rest_is_output:
+        body.leave(replace(first, text="| " + " | ".join(command.text for command in chain[1:])), OUTPUT)
         _add(body, replace(first, after=chain[-1].after))
-    elif kind in ("launch", "script") and first.after == "||":
-        body.leave(replace(first, text="|| " + " || ".join(command.text for command in chain[1:])), _EXIT)
+    elif starts and first.after == "||":
+        why = VETTED if kind == "vet" else CONTINUES if _CHAINS.search(text) else _EXIT
+        body.leave(replace(first, text="|| " + " || ".join(command.text for command in chain[1:])), why)
         _add(body, first)
     elif kind in ("setup", "set") and not any(command.compound for command in chain):
-        body.setup.append(SetupLine(body.variables.fill(text)))
+        body.setup.append(SetupLine(first.line, body.variables.fill(text)))
     else:
-        chained = re.search(r"\bsbatch\b|scontrol\s+requeue", text)
-        why = PRINTS if kind == "print" else CONTINUES if chained else _COMPOUND if kind == "condition" else _JOINED
-        body.leave(replace(first, text=text), why)
+        body.leave(replace(first, text=text), _why_joined(text, kind, chain))
+
+
+def _why_joined(text: str, kind: str, chain: list[Command]) -> str:
+    if any(PurePath("".join(command.words[:1])).name in _FAN_OUT for command in chain):
+        return _FARM
+    if kind == "print" and not any(kind_of(command.words) in ("launch", "script") for command in chain):
+        return PRINTS
+    if _CHAINS.search(text):
+        return CONTINUES
+    return _COMPOUND if kind == "condition" else _JOINED
+
+
+def _evaluated(command: Command) -> Command:
+    """Return the command that `eval` runs where that starts a program."""
+    inner = read_commands(unquoted(" ".join(command.words[1:]))) if command.words[:1] == ("eval",) else []
+    if len(inner) == 1 and not inner[0].compound and kind_of(inner[0].words) == "launch":
+        return replace(inner[0], line=command.line, after=command.after)
+    return command
 
 
 def _filled(body: ScriptBody, command: Command) -> Command:
@@ -215,7 +297,7 @@ def _assign_all(body: ScriptBody, command: Command) -> None:
         if found:
             _assign(body, command, *found, exported=exported)
         elif exported and word in body.variables.known:
-            _keep(body, word, body.variables.known[word])
+            _keep(body, command, word, body.variables.known[word])
         elif exported and not word.startswith("-") and not _RANKS.match(word):
             body.setup = [replace(line, name="" if line.name == word else line.name) for line in body.setup]
 
@@ -244,9 +326,9 @@ def _assign(body: ScriptBody, command: Command, name: str, append: bool, source:
     elif text is not None and not any(line.name == name for line in body.setup):
         variables.known[name] = text
         if exported:
-            _keep(body, name, text)
+            _keep(body, command, name, text)
         elif variables.fill(f"${name}") == f"${name}":
-            body.setup.append(SetupLine(f"export {name}={filled}", name))
+            body.setup.append(SetupLine(command.line, f"export {name}={filled}", name))
     else:
         variables.known.pop(name, None)
         path = None if append else variables.path_of(unquoted(filled))
@@ -256,7 +338,7 @@ def _assign(body: ScriptBody, command: Command, name: str, append: bool, source:
         else:
             variables.sources[name] = path
         plus = "+" if append else ""
-        body.setup.append(SetupLine(f"export {name}{plus}={filled}", "" if exported else name))
+        body.setup.append(SetupLine(command.line, f"export {name}{plus}={filled}", "" if exported else name))
 
 
 def _assign_array(body: ScriptBody, command: Command, name: str, append: bool, source: str) -> None:
@@ -267,7 +349,7 @@ def _assign_array(body: ScriptBody, command: Command, name: str, append: bool, s
         body.leave(command, SETS)
         return
     variables.arrays[name] = f"{variables.arrays.get(name, '')} {words}".strip() if append else words
-    body.setup.append(SetupLine(f"{name}{'+' if append else ''}=({words})", name))
+    body.setup.append(SetupLine(command.line, f"{name}{'+' if append else ''}=({words})", name))
 
 
 def _of_ranks(variables: Variables, filled: str) -> bool:
@@ -276,7 +358,7 @@ def _of_ranks(variables: Variables, filled: str) -> bool:
     return bool(names and re.search(rf"\$\{{?({names}|MASTER_PORT)\b", filled))
 
 
-def _keep(body: ScriptBody, name: str, text: str) -> None:
+def _keep(body: ScriptBody, command: Command, name: str, text: str) -> None:
     """Export a literal: in [env], or as a set-up line where order matters."""
     if (
         name.endswith("PATH")
@@ -284,6 +366,6 @@ def _keep(body: ScriptBody, name: str, text: str) -> None:
         or any(re.match(rf"export {name}\+?=", line.text) for line in body.setup)
     ):
         quoted = "'" + text.replace("'", "'\\''") + "'"
-        body.setup.append(SetupLine(f"export {name}={quoted}"))
+        body.setup.append(SetupLine(command.line, f"export {name}={quoted}"))
     else:
         body.env[name] = text

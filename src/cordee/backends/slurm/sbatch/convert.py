@@ -6,22 +6,50 @@ import re
 import shlex
 from pathlib import Path
 
-from cordee.backends.slurm.sbatch.body import ScriptBody, read_body
+from cordee.backends.slurm.sbatch.body import SETS, ScriptBody, read_body
 from cordee.backends.slurm.sbatch.directives import read_directives
+from cordee.backends.slurm.sbatch.find import ENDINGS
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch, command_of, dropped_options, read_launch
-from cordee.backends.slurm.sbatch.layout import RequestedLayout, exported, need_keys, read_layout, stop_keys, with_step
-from cordee.backends.slurm.sbatch.options import last_values, long_form
+from cordee.backends.slurm.sbatch.layout import RequestedLayout, need_keys, read_layout, stop_keys, with_step
+from cordee.backends.slurm.sbatch.options import (
+    DROP,
+    LAYOUT,
+    exported,
+    last_values,
+    long_form,
+    option_table,
+    parse_options,
+)
 from cordee.backends.slurm.sbatch.shell import Command
-from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, unquoted
+from cordee.backends.slurm.sbatch.values import read_count
+from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, plain_text, unquoted
 from cordee.core.documents.faults import fault_error
 from cordee.core.documents.texts import text_of
+from cordee.job.command import launches_itself
 from cordee.job.conversion import Conversion, Left
 
 LARGEST_BYTES = 256 << 10
-_OF_RANKS = {"SLURM_PROCID": "$RANK", "SLURM_NODEID": "$GROUP_RANK", "SLURM_LOCALID": "$LOCAL_RANK"}
-_UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[1-9])\b")
+_OF_RANKS = {
+    "MASTER_ADDR": "$MASTER_ADDR",
+    "MASTER_PORT": "$MASTER_PORT",
+    "SLURM_PROCID": "$RANK",
+    "SLURM_NODEID": "$GROUP_RANK",
+    "SLURM_LOCALID": "$LOCAL_RANK",
+}
+_SHELL = re.compile(r"#!\s*\S*/(?:env\s+(?:-S\s+)?)?(?:\S*/)?(?:ba|z|k|da)?sh\b")
+_UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[0-9])\b")
 _MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
 _OTHER_COMMAND = "one run has one command: this one may be a run of its own"
+_NOT_MADE = "reads a file that a line makes which is not carried over"
+_VET_OPTIONS = option_table({LAYOUT: "nodes= deadline=", DROP: "dir= history= root= on= json"})
+# What a command writes to, and what a set-up line reads from.
+_WRITES = re.compile(r"(?:>>?\|?|\btee\s(?:-a\s)?|\s(?:-o|-O|--output)[ =])\s*([^\s;&|()<>]+)")
+_READS = re.compile(r"(?:\b(?:source|cat|head|tail)|(?:\A|[;&|]\s*)\.|<)(?:\s+-\S+)*\s+([^\s;&|()<>]+)")
+_HERE = re.compile(r"[\"'{}]|\$\{?(?:SLURM_SUBMIT_DIR|PWD)\}?/")
+_OF_A_RANK = re.compile(r"\$\{?\w*(?:RANK|WORLD_SIZE)\b")
+_WORLD = re.compile(r"RANK\b|WORLD_SIZE\b")
+# One process with several GPUs must not take itself for one of several ranks: it may start these by itself.
+_AS_BY_HAND = ["env", "-u", "RANK", "-u", "LOCAL_RANK", "-u", "WORLD_SIZE", "-u", "LOCAL_WORLD_SIZE"]
 _OVERRULED = "everything runs in one environment: that of the command which starts the ranks"
 
 
@@ -29,7 +57,7 @@ def read_text(path: Path) -> str:
     """Return the text of a script.
 
     Raises:
-        DocumentError: it cannot be read, is larger than 256 KiB, or in no encoding that is clear.
+        DocumentError: it cannot be read, is larger than 256 KiB, in no encoding that is clear, or no shell script.
     """
     file = str(path)
     try:
@@ -52,7 +80,20 @@ def read_text(path: Path) -> str:
             allowed=f"at most {LARGEST_BYTES} bytes",
             next="give an sbatch script, or write cordee.toml without it",
         )
-    return text_of(data, file).replace("\r\n", "\n").replace("\r", "\n")
+    text = text_of(data, file).replace("\r\n", "\n").replace("\r", "\n")
+    first = text.partition("\n")[0]
+    is_named_so = path.suffix in ENDINGS or "\n#SBATCH" in f"\n{text}"
+    if not (_SHELL.match(first) if first.startswith("#!") else is_named_so):
+        raise fault_error(
+            "is no batch script",
+            "bad-script",
+            file=file,
+            line=1,
+            given=first,
+            allowed="a shell script, which begins with #!/bin/bash or the like",
+            next="`cordee init` without it looks at the folder; `cordee run FILE` runs a Python script",
+        )
+    return text
 
 
 def convert(text: str) -> Conversion:
@@ -70,9 +111,13 @@ def convert(text: str) -> Conversion:
     for command in body.launches:
         if command is not chosen:
             result.left.append(Left(command.line, command.text, _OTHER_COMMAND))
+    vetted, by_hand = _vetting(body, result), False
     if launch is not None and "".join(launch.words[:1]).strip("'\""):
-        asked = with_step(asked, launch)
+        asked = with_step(asked, launch, vetted)
         asked.options += dropped_options(launch, "environment" in last_values([*asked.values.values(), *launch.srun]))
+        if by_hand := _is_alone(launch, asked, body):
+            by_hand = asked.gpus < 2 or launches_itself(tuple(launch.words))
+            launch.words[:0] = [] if by_hand else _AS_BY_HAND
         result.run = command_of(launch, [*start, *body.before, *launch.before])
         result.script = next((word for word in launch.words if word.endswith(".py")), None)
         result.launch = "srun" if launch.is_mpi else "fork"
@@ -82,14 +127,24 @@ def convert(text: str) -> Conversion:
         launch = None
     result.environment = _environment(asked, launch, body.variables, result.left)
     result.need, differences = need_keys(asked, launch)
+    if by_hand:
+        del result.need["ranks_per_node"]
     result.options, result.checkpoint = asked.options, stop_keys(asked.values)
     if launch and launch.through == "shell":
         result.checkpoint.pop("signal", None)  # sbatch tells steps, and the script's own commands are none
-    result.env = {**exported(asked), **body.env, **(launch.env if launch else {})}
-    result.setup = [*start, *_used(body, launch)]
+    result.env = {**exported(asked.text("export")), **body.env, **(launch.env if launch else {})}
+    result.setup = [*start, *_used(body, launch, result.left)]
     result.left += [*asked.left, *(launch.left if launch else []), *differences, *_unset(launch, result.setup)]
     result.left = sorted(dict.fromkeys(result.left), key=lambda left: left.line)
     return result
+
+
+def _is_alone(launch: ScriptLaunch, asked: RequestedLayout, body: ScriptBody) -> bool:
+    """Return whether the command is one process that Slurm, the script and a launcher tell nothing of a world."""
+    ranks = (asked.tasks or 1) if launch.through == "srun" else 1
+    sets = [one.text for one in [*body.left, *launch.left] if one.why == SETS]
+    told = any(map(_WORLD.search, sets)) or _OF_A_RANK.search(launch.source) or (launch.ranks and not launch.launches)
+    return asked.nodes == ranks == 1 and not told and launch.through != "mpi" and not launch.is_mpi
 
 
 def _mpi(launch: ScriptLaunch, left: list[Left]) -> str | None:
@@ -128,22 +183,60 @@ def _choose(launches: list[Command]) -> Command | None:
     return launches[max(ranked)[2]] if ranked else None
 
 
-def _used(body: ScriptBody, launch: ScriptLaunch | None) -> list[str]:
-    """Return the set-up lines, without variables that nothing refers to."""
+def _vetting(body: ScriptBody, result: Conversion) -> int | None:
+    """Carry `cordee vet` over into [vet]; return how many nodes it wants, None where it does not say."""
+    if body.vet is None:
+        return None
+    words = list(body.vet.words[next(at for at, word in enumerate(body.vet.words) if word == "vet") + 1 :])
+    given, protocols = [], []
+    while words:
+        options, words = parse_options(words, _VET_OPTIONS, body.vet.line)
+        given += options
+        protocols += words[:1]
+        words = words[1:]
+    values = {name: one.value for name, one in last_values(given).items()}
+    protocol = plain_text(protocols[0]) if protocols else None
+    if protocol is None:
+        result.left.append(Left(body.vet.line, body.vet.text, "give the protocol itself: [vet] protocol"))
+        return None
+    result.vet["protocol"] = protocol
+    deadline = values.get("deadline")
+    if deadline and not needs_shell(deadline):
+        result.vet["deadline"] = deadline
+    return read_count(values.get("nodes") or "")
+
+
+def _used(body: ScriptBody, launch: ScriptLaunch | None, left: list[Left]) -> list[str]:
+    """Return the set-up lines, without variables that nothing refers to, and without those that read what no line makes."""
     kept: list[str] = []
-    behind = [*(launch.words if launch else []), *body.before]
-    for line in reversed(body.setup):
+    behind = [*([*launch.words, launch.input] if launch else []), *body.before]
+    made = {_path(body, name) for one in left for name in _WRITES.findall(one.text)}
+    setup = []
+    for line in body.setup:
+        if made & {_path(body, name) for name in _READS.findall(line.text)}:
+            left.append(Left(line.line, line.text, _NOT_MADE))
+            made |= {_path(body, name) for name in _WRITES.findall(line.text)}
+        else:
+            setup.append(line)
+    for line in reversed(setup):
         if not line.name or any(re.search(rf"\$\{{?{line.name}\b", text) for text in behind):
             kept.insert(0, line.text)
             behind.append(line.text)
     return kept
 
 
+def _path(body: ScriptBody, word: str) -> str:
+    return _HERE.sub("", body.variables.fill(word)).removeprefix("./")
+
+
 def _unset(launch: ScriptLaunch | None, setup: list[str]) -> list[Left]:
     command = launch.source if launch else ""
     line = launch.line if launch else 1
     names = dict.fromkeys(match[1] for match in _UNSET.finditer("\n".join([*setup, command])))
-    found = [Left(line, f"${name}", "is empty in a run: write its value into the document") for name in names]
+    found = [
+        Left(line, f"${name}", "is not set in a run, or something else: write its value into the document")
+        for name in names
+    ]
     arrays = dict.fromkeys(re.findall(r"\$\{\w+\[[^\]]*\]\}", command))
     return found + [
         Left(line, name, "an array is known to the set-up lines alone: write its words into `run`") for name in arrays

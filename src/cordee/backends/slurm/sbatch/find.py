@@ -8,7 +8,7 @@ from pathlib import Path
 from cordee.backends.slurm.sbatch.body import read_body
 from cordee.backends.slurm.sbatch.variables import Variables
 
-_ENDINGS = (".sbatch", ".slurm", ".sh", ".job", ".bash", ".batch", ".sub", ".slm", ".cmd")
+ENDINGS = (".sbatch", ".slurm", ".sh", ".job", ".bash", ".batch", ".sub", ".slm", ".cmd")
 _FOLDERS = (".", "slurm", "scripts", "jobs", "sbatch")
 _MOST = 100
 _HEAD_BYTES = 64 << 10
@@ -24,7 +24,7 @@ def find_scripts(folder: Path) -> list[str]:
     for depth in _FOLDERS:
         for name in _names(folder / depth)[:_MOST]:
             path = folder / depth / name
-            text = _head(path) if name.endswith(_ENDINGS) else ""
+            text = _head(path) if name.endswith(ENDINGS) else ""
             if any(line.startswith("#SBATCH") for line in text.splitlines()):
                 starts = bool(read_body(text, Variables(), 1).launches)
                 shown = name if depth == "." else f"{depth}/{name}"

@@ -8,16 +8,32 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from cordee.backends.slurm.sbatch.body import FOR_SRUN, PRINTS, RANK_NAMES, SETS, is_of_ranks, kind_of, read_body
+from cordee.backends.slurm.sbatch.body import (
+    FOR_SRUN,
+    OUTPUT,
+    PRINTS,
+    RANK_NAMES,
+    SETS,
+    SEVERAL,
+    VETTED,
+    is_of_ranks,
+    is_of_vetting,
+    kind_of,
+    program_at,
+    read_body,
+)
 from cordee.backends.slurm.sbatch.options import (
     CARRY,
     DROP,
+    EXPORTED,
     IN_THE_EDF,
     LAYOUT,
+    OF_A_SHELL,
     OF_THE_JOB,
     OF_THE_STEP,
     SRUN_OPTIONS,
     GivenOption,
+    exported,
     last_values,
     long_form,
     option_table,
@@ -48,6 +64,8 @@ _MPI_RANKS = {"-np": "all", "--np": "all", "-n": "all", "-npernode": "node", "--
 _TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _SHELLS = ("bash", "sh", "zsh")
 _NO_MPI = (*_SHELLS, "apptainer", "singularity", "accelerate", "env", "numactl", "uv", "conda", "micromamba", "pixi")
+_SHELL_FLAGS = re.compile(r"(?:--?[a-z]+ )*-[a-z]*c\Z")
+_MPI = ("mpirun", "mpiexec", "orterun", "ibrun")
 _PLAIN = ("time", "exec", "nohup", "command")
 _STARTED = "Cordée starts the ranks itself, with RANK, WORLD_SIZE, MASTER_ADDR and the like set as {0} would"
 _STAYS_WHOLE = "stays in `run`: one on each node starts that node's processes, so Cordée sees one rank per node"
@@ -79,8 +97,10 @@ class ScriptLaunch:
         words: the program and its arguments, as source.
         through: "shell" (the batch script itself, on the first node), "srun" or "mpi".
         srun: srun's own options.
+        input: where the program reads from, such as `< in.txt`.
         ranks: of a node as a launcher was told: a number, "gpu", or "" for as many as there are tasks.
         all_ranks: of all nodes together, as mpirun was told.
+        launches: whether the program starts the ranks of its node by itself.
         is_mpi: whether the program must be started by srun.
         mpi: what srun was told of MPI.
     """
@@ -89,8 +109,10 @@ class ScriptLaunch:
     words: list[str]
     through: str = "shell"
     srun: list[GivenOption] = field(default_factory=list)
+    input: str = ""
     ranks: str = ""
     all_ranks: str = ""
+    launches: bool = False
     is_mpi: bool = False
     mpi: str | None = None
     env: dict[str, str] = field(default_factory=dict)
@@ -111,51 +133,74 @@ class ScriptLaunch:
 def read_launch(command: Command, variables: Variables) -> ScriptLaunch:
     """Return how a command starts the training."""
     launch = ScriptLaunch(command.line, list(command.words))
-    if command.redirects:
-        launch.leave(" ".join(command.redirects), "the ranks' output is kept in the run's folder: `cordee logs RUN`")
+    _redirect(launch, command)
     arguments = [word for word in launch.words if word in ('"$@"', "$@", "$*")]
     if arguments:
         launch.leave(arguments[0], _ARGUMENTS)
         launch.words = [word for word in launch.words if word not in arguments]
     _peel(launch, variables)
     _launcher(launch)
-    program = next((word for word in launch.words if not assignment(word)), "")
-    first = PurePath(program.strip("\"'")).name
+    names = [re.split(r"[\s/]", word.strip("\"'`$()"))[-1] for word in launch.words]
+    first, second = [*names[program_at(launch.words) :], "", ""][:2]
     launch.mpi = next((one.value for one in reversed(launch.srun) if one.name == "mpi"), None)
-    scripted = first in _NO_MPI or first.startswith("python") or first.endswith((".py", ".sh"))
+    scripted = first in _NO_MPI or first.endswith((".py", ".sh")) or second.endswith(".py")
+    scripted = scripted or any(name.startswith("python") for name in names)
     chosen = launch.mpi not in (None, "none") or (launch.through == "srun" and not scripted and launch.mpi is None)
     launch.is_mpi = launch.through == "mpi" or (chosen and not launch.ranks)
     return launch
 
 
+def _redirect(launch: ScriptLaunch, command: Command) -> None:
+    launch.input += " ".join(one for one in command.redirects if one.startswith("<"))
+    outputs = " ".join(one for one in command.redirects if not one.startswith("<"))
+    if outputs:
+        launch.leave(outputs, OUTPUT)
+
+
 def _peel(launch: ScriptLaunch, variables: Variables) -> None:
     """Take off what stands around the program: variables, `time`, srun, mpirun, `bash -c`."""
+    wrappers: list[str] = []
     while launch.words:
         _own_variables(launch)
         word = launch.words[0] if launch.words else ""
         name = PurePath(word).name
-        if assignment(word):
-            return
-        if name in _PLAIN:
+        at = program_at(launch.words)
+        if at and PurePath("".join(launch.words[at : at + 1])).name in ("srun", *_MPI):
+            wrappers += [other for other in launch.words[:at] if other not in _PLAIN]
+            del launch.words[:at]
+        elif assignment(word):
+            break
+        elif name in _PLAIN:
             launch.words.pop(0)
         elif name == "srun":
             launch.through = "srun"
             given, launch.words = parse_options(launch.words[1:], SRUN_OPTIONS, launch.line)
             launch.srun += [_unquoted(one) for one in given]
             while _holds_options(launch.words):
-                launch.leave(
-                    launch.words[0], "options of srun that only the shell knows: say in the document what they ask for"
-                )
+                launch.leave(launch.words[0], OF_A_SHELL)
                 given, launch.words = parse_options(launch.words[1:], SRUN_OPTIONS, launch.line)
                 launch.srun += [_unquoted(one) for one in given]
-        elif name in ("mpirun", "mpiexec", "orterun", "ibrun"):
+            _first_component(launch)
+        elif name in _MPI:
             launch.through = "mpi"
             _mpirun(launch)
-        elif name in _SHELLS and len(launch.words) == 3 and launch.words[1] in ("-c", "-lc", "-ec"):
+            _first_component(launch)
+        elif name in _SHELLS and len(launch.words) > 2 and _SHELL_FLAGS.match(" ".join(launch.words[1:-1])):
             _inner(launch, variables)
-            return
+            break
         else:
-            return
+            break
+    if wrappers and launch.words and assignment(launch.words[0]):
+        wrappers.append("env")
+    launch.words[:0] = wrappers
+
+
+def _first_component(launch: ScriptLaunch) -> None:
+    """Take off the programs behind the `:` of srun and mpirun."""
+    if ":" in launch.words:
+        at = launch.words.index(":")
+        launch.leave(" ".join(launch.words[at:]), SEVERAL)
+        del launch.words[at:]
 
 
 def _own_variables(launch: ScriptLaunch) -> None:
@@ -181,7 +226,9 @@ def _holds_options(words: list[str]) -> bool:
     """Return whether a variable stands where srun's options stand, in front of a program."""
     if len(words) < 2 or not _VARIABLE.match(words[0]):
         return False
-    return kind_of(parse_options(words[1:], SRUN_OPTIONS, 0)[1]) in ("launch", "script")
+    rest = parse_options(words[1:], SRUN_OPTIONS, 0)[1]
+    is_interpreter = words[1].endswith(".py") or words[1] == "-m"
+    return not is_interpreter and kind_of(rest) in ("launch", "script")
 
 
 def _unquoted(one: GivenOption) -> GivenOption:
@@ -214,11 +261,12 @@ def _mpirun(launch: ScriptLaunch) -> None:
 
 def _inner(launch: ScriptLaunch, variables: Variables) -> None:
     """Read the script of `bash -c`: its one command in place of the shell where nothing else of it matters."""
-    text = unquoted(launch.words[2])
+    text = unquoted(launch.words[-1])
     body = read_body(text, Variables(dict(variables.known), dict(variables.arrays), dict(variables.alias)), nodes=2)
     harmless = all(one.why in (SETS, PRINTS, FOR_SRUN) for one in body.left)
     if len(body.launches) == 1 and harmless and not [line for line in body.setup if not line.name]:
         launch.words = list(body.launches[0].words)
+        _redirect(launch, body.launches[0])
         launch.env.update(body.env)
         launch.before += body.before
         launch.left += [Left(launch.line, one.text, one.why) for one in body.left]
@@ -252,9 +300,8 @@ def _keep_shell(launch: ScriptLaunch, text: str, outer: Variables, inner: Variab
         )
     launcher = _LAUNCHER.search(text)
     if launcher:
-        launch.ranks = "1"
-        launch.leave(launcher[0], _STAYS_WHOLE)
-    launch.words = ["bash", "-c", shlex.quote(Variables({}, {}, alias).fill(text))]
+        _stay_whole(launch, launcher[0])
+    launch.words = [*launch.words[:-1], shlex.quote(Variables({}, {}, alias).fill(text))]
 
 
 def _is_own(word: str, inner: Variables) -> bool:
@@ -281,11 +328,15 @@ def _launcher(launch: ScriptLaunch) -> None:
             _unwrap(launch, launch.words[:index], "python", launch.words[index + 1 :], name)
             return
         if name == "accelerate":
-            launch.ranks = "1"
-            launch.leave(word, _STAYS_WHOLE)
+            _stay_whole(launch, word)
             return
         if name.startswith("python") or name.endswith((".py", ".sh")):
             return
+
+
+def _stay_whole(launch: ScriptLaunch, launcher: str) -> None:
+    launch.ranks, launch.launches = "1", True
+    launch.leave(launcher, _STAYS_WHOLE)
 
 
 def _torch_module(words: list[str]) -> str:
@@ -323,7 +374,12 @@ def command_of(launch: ScriptLaunch, before: list[str]) -> str | list[str]:
     Args:
         before: lines for the same shell, such as `cd DIR`; what [checkpoint] resume appends arrives through "$@".
     """
-    if not before and not needs_shell(launch.source) and not any(map(assignment, launch.words[:1])):
+    if (
+        not before
+        and not launch.input
+        and not needs_shell(launch.source)
+        and not any(map(assignment, launch.words[:1]))
+    ):
         words = [plain_text(word) or "" for word in launch.words]
         try:
             plain = shlex.split(launch.source) == words
@@ -331,7 +387,7 @@ def command_of(launch: ScriptLaunch, before: list[str]) -> str | list[str]:
             plain = False
         return launch.source if plain else words
     exec_ = "" if any(map(assignment, launch.words[:1])) else "exec "
-    return ["bash", "-c", " && ".join([*before, f'{exec_}{launch.source} "$@"']), "bash"]
+    return ["bash", "-c", " && ".join([*before, f'{exec_}{launch.source} "$@" {launch.input}'.rstrip()]), "bash"]
 
 
 def dropped_options(launch: ScriptLaunch, within: bool) -> list[str]:
@@ -348,7 +404,18 @@ def dropped_options(launch: ScriptLaunch, within: bool) -> list[str]:
         if within and one.name == "container-workdir" and one.value and not needs_shell(one.value):
             launch.before.append(f"cd {shlex.quote(one.value)}")
             continue
-        if within and one.name in IN_THE_EDF:
+        if one.name == "chdir" and one.value:
+            launch.before.append(f"cd {one.value if needs_shell(one.value) else shlex.quote(one.value)}")
+            continue
+        if one.name == "export":
+            pairs = exported(one.value)
+            launch.env = {**pairs, **launch.env}
+            if (one.value or "ALL").upper().startswith("ALL") and not any(map(needs_shell, pairs.values())):
+                continue
+            fate = EXPORTED
+        if is_of_vetting(one.text):
+            fate = VETTED
+        elif within and one.name in IN_THE_EDF:
             fate = f"the EDF says it: {IN_THE_EDF[one.name]}"
         elif fate == CARRY and one.name in OF_THE_JOB and not needs_shell(one.value or ""):
             carried.append(long_form(one))

@@ -6,8 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cordee.backends.slurm.sbatch.body import is_of_vetting
 from cordee.backends.slurm.sbatch.launch import ScriptLaunch
-from cordee.backends.slurm.sbatch.options import CARRY, LAYOUT, GivenOption, last_values, long_form
+from cordee.backends.slurm.sbatch.options import (
+    CARRY,
+    EXPORTED,
+    LAYOUT,
+    OF_A_SHELL,
+    OF_THE_STEP,
+    SBATCH_OPTIONS,
+    GivenOption,
+    last_values,
+    long_form,
+)
 from cordee.backends.slurm.sbatch.values import (
     duration_text,
     read_count,
@@ -19,6 +30,7 @@ from cordee.backends.slurm.sbatch.values import (
     read_time,
     size_text,
 )
+from cordee.backends.slurm.sbatch.variables import needs_shell
 from cordee.job.conversion import Left
 
 _TEXTS = ("account", "partition", "qos", "constraint", "reservation")
@@ -26,6 +38,13 @@ _COUNTS = ("ntasks", "ntasks-per-node", "ntasks-per-gpu", "cpus-per-task", "cpus
 _TOTALS = ("gpus", "gpus-per-node", "gpus-per-task")
 _SIZES = ("mem", "mem-per-cpu", "mem-per-gpu")
 _OF_STEP = ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-task", "ntasks-per-gpu")
+# What srun says where sbatch says nothing of the kind, as in a script that is not submitted.
+_OF_JOB = (
+    ("gpus", "gpus-per-node", "gres"),
+    ("cpus-per-gpu",),
+    _SIZES,
+    *((name,) for name in (*_TEXTS, "time", "job-name")),
+)
 _MOST = 1_000_000
 _MEMORY_UNKNOWN = "no size: a job that takes whole nodes has all their memory; others say [need] memory"
 _FORMS = "not a form that could be read"
@@ -37,12 +56,14 @@ class RequestedLayout:
 
     Attributes:
         fewest_nodes: less than `nodes` where a range was given.
+        spare_nodes: that the job has and the command does not take.
         tasks: of one node, None where only the defaults of Slurm say so.
         cpus: of one node.
     """
 
     nodes: int = 1
     fewest_nodes: int = 1
+    spare_nodes: int = 0
     tasks: int | None = None
     all_tasks: int | None = None
     gpus: int = 0
@@ -92,9 +113,24 @@ def read_layout(given: list[GivenOption]) -> RequestedLayout:
     return asked
 
 
-def with_step(asked: RequestedLayout, launch: ScriptLaunch) -> RequestedLayout:
-    """Return what is asked for when srun's own options for the layout lie over sbatch's."""
-    own = last_values([one for one in launch.srun if one.name in _OF_STEP])
+def with_step(asked: RequestedLayout, launch: ScriptLaunch, vetted: int | None) -> RequestedLayout:
+    """Return what is asked for when srun's own options for the layout lie over sbatch's.
+
+    Args:
+        vetted: how many nodes a vetting wants, of which a step may ask for all that are fit.
+    """
+    own = last_values([one for one in launch.srun if one.name in _OF_STEP and not is_of_vetting(one.text)])
+    # srun takes no more nodes than it has tasks.
+    fewer = vetted or read_count((own["ntasks"].value or "") if "ntasks" in own else "")
+    if fewer and "nodes" not in own and fewer < asked.nodes:
+        own["nodes"] = GivenOption(SBATCH_OPTIONS["nodes"], str(fewer), "", launch.line)
+    for kind in _OF_JOB:
+        said = any(name in asked.values for name in kind)
+        for name, one in last_values([one for one in launch.srun if one.name in kind]).items():
+            if not said and not needs_shell(one.value or ""):
+                own[name] = one
+            elif one.value != asked.text(name) and one.value != "0":
+                asked.left.append(Left(one.line, one.text, OF_THE_STEP if said else OF_A_SHELL))
     if launch.all_ranks and "ntasks" in asked.values:
         asked.values["ntasks"] = GivenOption(asked.values["ntasks"].option, launch.all_ranks, "", launch.line)
     if not own:
@@ -104,9 +140,11 @@ def with_step(asked: RequestedLayout, launch: ScriptLaunch) -> RequestedLayout:
         values.pop("ntasks-per-node", None)
     step = RequestedLayout(values=values)
     _count(step)
-    step.options, step.left, step.fewest_nodes = asked.options, asked.left, asked.fewest_nodes
+    step.options, step.left = asked.options, asked.left
     step.gpus, step.memory = max(step.gpus, asked.gpus), asked.memory or step.memory
-    step.nodes = asked.nodes if "nodes" in asked.values else step.nodes
+    if "nodes" in asked.values:
+        step.nodes = min(step.nodes, asked.nodes) if "nodes" in own else asked.nodes
+        step.spare_nodes, step.fewest_nodes = asked.nodes - step.nodes, min(asked.fewest_nodes, step.nodes)
     step.cpus = max(filter(None, (step.cpus, asked.cpus)), default=None)
     return step
 
@@ -181,13 +219,7 @@ def _exclusive(asked: RequestedLayout) -> None:
         asked.leave("signal", _FORMS)
     export = asked.text("export")
     if export and not export.upper().startswith("ALL"):
-        asked.leave("export", "the ranks get the environment of the submission; [env] and `setup` add to it")
-
-
-def exported(asked: RequestedLayout) -> dict[str, str]:
-    """Return the variables of `--export=ALL,NAME=value`."""
-    pairs = (part.partition("=") for part in (asked.text("export") or "").split(",") if "=" in part)
-    return {name: value for name, _, value in pairs if name.isidentifier()}
+        asked.leave("export", EXPORTED)
 
 
 def _read(asked: RequestedLayout, name: str, reader: Any) -> Any:
@@ -211,6 +243,8 @@ def need_keys(asked: RequestedLayout, launch: ScriptLaunch | None) -> tuple[dict
         left.append(
             Left(line, long_form(asked.values["nodes"]), f"{asked.nodes} are asked for; a run continues with fewer")
         )
+    if asked.spare_nodes:
+        need["spare_nodes"] = asked.spare_nodes
     if asked.gpus:
         need["gpus_per_node"] = asked.gpus
     need["ranks_per_node"] = ranks

@@ -33,6 +33,8 @@ IN_THE_EDF = {
     "container-entrypoint": "entrypoint = true",
     "no-container-entrypoint": "entrypoint = false",
 }
+OF_A_SHELL = "options of srun that only the shell knows: say in the document what they ask for"
+EXPORTED = "the ranks get the environment of the submission; [env] and `setup` add to it"
 _TASKS = "one agent per node starts the ranks; ranks_per_node says how many"
 
 # Each entry: long name, "/" and a short one, then "" no value, "=" a value, "?" a value only after "=".
@@ -62,7 +64,7 @@ _SBATCH = {
 _SRUN = {
     DROP: "cpu-bind= exact het-group= immediate/I? jobid= kill-on-bad-exit/K? label/l overlap preserve-env/E "
     "quit-on-interrupt/q unbuffered/u wait/W= threads/T= resv-ports? mem-bind= disable-status/X exclusive? export? "
-    "propagate? time/t= ntasks-per-core= hint= accel-bind= no-container-entrypoint container-entrypoint",
+    "propagate? ntasks-per-core= hint= accel-bind= no-container-entrypoint container-entrypoint",
     LAYOUT: "mpi=",
     _TASKS: "relative/r= multi-prog",
     "a file is sent by [data] or a set-up line": "bcast? compress? send-libs?",
@@ -167,6 +169,12 @@ def _bundle(letters: str, rest: list[str], table: Mapping[str, SbatchOption], li
 def last_values(given: Sequence[GivenOption]) -> dict[str, GivenOption]:
     """Return the option that counts for each name: the last one."""
     return {one.name: one for one in given if one.option is not None}
+
+
+def exported(value: str | None) -> dict[str, str]:
+    """Return the variables of `--export=ALL,NAME=value`."""
+    pairs = (part.partition("=") for part in (value or "").split(",") if "=" in part)
+    return {name: text for name, _, text in pairs if name.isidentifier()}
 
 
 def long_form(one: GivenOption) -> str:

@@ -34,7 +34,9 @@ def render_conversion(
     if found.setup:
         lines += ["setup = [", *(f"  {quoted(line)}," for line in found.setup), "]"]
     lines += _table("need", found.need)
-    lines += ["# spare_nodes = 1    # asked for on top, so that a bad node can be left out"]
+    if "spare_nodes" not in found.need:
+        lines += ["# spare_nodes = 1    # asked for on top, so that a bad node can be left out"]
+    lines += _table("vet", found.vet)
     slurm = {"options": found.options, "mpi": found.mpi}
     lines += _table("slurm", {key: value for key, value in slurm.items() if value})
     lines += _table("env", found.env)
