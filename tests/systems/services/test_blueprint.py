@@ -11,7 +11,7 @@ from tests.systems.services.conftest import BLUEPRINT
 from cordee.core.errors import DocumentError, UsageError
 from cordee.systems.services.blueprint import TARGETS, parameter_values, read_blueprint
 from cordee.systems.services.catalogue import catalogue, find_blueprint
-from cordee.systems.services.cli.catalogue import new
+from cordee.systems.services.cli.catalogue import check, new
 from cordee.systems.services.start import refusals
 
 FILE = Path("echo.toml")
@@ -104,6 +104,20 @@ def test_what_a_target_cannot_honour_is_refused_by_name():
     assert any("has no image" in one.text for one in refusals(loaded, "kubernetes"))
     several = read_blueprint(BLUEPRINT.replace("schema = 1", "schema = 1\nreplicas = 3"), FILE)
     assert any("replicas = 3" in one.text and one.line == 3 for one in refusals(several, "slurm"))
+
+
+def test_what_the_guard_cannot_hold_is_told_before_it_starts(tmp_path):
+    file = tmp_path / "echo.toml"
+    file.write_text(
+        BLUEPRINT.replace('["python", "PROGRAM"', '["ls"').replace("schema = 1", 'schema = 1\nguard = "token"')
+    )
+    said = CliRunner().invoke(check, [str(file)])
+    assert said.exit_code == 2
+    assert f"{file}:3: error: process cannot honour it" in said.output
+    assert "ls is none" in said.output
+    assert refusals(find_blueprint(str(file)), "slurm")
+    file.write_text(file.read_text().replace('["ls"', '["python3", "-m", "http.server"'))
+    assert CliRunner().invoke(check, [str(file)]).exit_code == 0
 
 
 def test_a_persons_entry_lies_over_the_sites_and_both_over_ours(tmp_path, monkeypatch):

@@ -103,9 +103,21 @@ def _not_as_a_run(blueprint: Blueprint, bind: str) -> Iterator[Refusal]:
         if volume.storage_class:
             text = f"the volume {name} asks for a StorageClass"
             yield ("volumes", name, "class"), text, "leave class out, or choose kubernetes"
+    if blueprint.guard == "token" and blueprint.argv and _is_no_python(blueprint.argv):
+        text = f'guard = "token" holds the web servers of Python programs alone, and {blueprint.argv[0]} is none'
+        what = 'name the Python script, ["python", "./serve.py", ...]; or guard = "own" where the program asks for a password'
+        yield ("guard",), text, what
     if bind == "network" and blueprint.guard == "none":
         text = "it would be open to the whole network without credentials"
         yield ("guard",), text, "bind it to loopback, or set guard"
+
+
+def _is_no_python(argv: tuple[str, ...]) -> bool:
+    """Return whether a program is on this machine and no Python runs it."""
+    try:
+        return not argv[0].startswith("-") and token_guard.python_words(argv) is None
+    except FileNotFoundError:
+        return False
 
 
 def _not_on_kubernetes(blueprint: Blueprint) -> Iterator[Refusal]:
