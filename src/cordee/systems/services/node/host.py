@@ -268,9 +268,8 @@ class ServiceHost:
         if not closed:
             return None
         words = [filled(word, place.known) for word in closed["command"] or ()]
-        stranger = {name: value for name, value in place.env.items() if name not in place.own}
         port = place.ports.get(closed["port"])
-        answer = ask_closed({**closed, "command": words}, place.address, port, stranger)
+        answer = ask_closed({**closed, "command": words}, place.address, port, place.stranger)
         if answer.right:
             return None
         if answer.got[:1] == "2" or answer.got.startswith("exit code 0"):

@@ -105,7 +105,19 @@ class ServiceLocation:
             if about["env_file"]:
                 own[about["env_file"]] = known[f"secret.{name}"]
         self.known, self.own = known, own
-        self.env = {**({} if inside else _plain_environment(spec["path"])), **own}
+        given = {} if inside else _plain_environment(spec["path"])
+        # Whoever deploys it may be a client of it already: that is for clients, and no setting of the program.
+        self.env = {**{name: value for name, value in given.items() if name not in spec["client"]}, **own}
+
+    @property
+    def stranger(self) -> dict[str, str]:
+        """The environment of a command that has no credentials."""
+        secrets = [value for value in self.values.values() if value]
+        return {
+            name: value
+            for name, value in self.env.items()
+            if name not in self.own and not any(secret in value for secret in secrets)
+        }
 
     @property
     def full(self) -> str:
