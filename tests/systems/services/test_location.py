@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ def spec(tmp_path):
     """A service with one secret, as it is started."""
     (tmp_path / "token").write_text("open-sesame")
     secret = {"path": str(tmp_path / "token"), "env": "ECHO_SERVER_TOKEN", "env_file": None}
-    empty: dict[str, Any] = {"volumes": {}, "files": {}, "parameters": {}, "env": {}, "path": []}
+    empty: dict[str, Any] = {"volumes": {}, "files": {}, "parameters": {}, "env": {}, "path": [], "put_first": []}
     port = {"protocol": "http", "number": None, "inside": 8080}
     return {
         **empty,
@@ -42,3 +43,14 @@ def test_what_its_clients_are_told_is_no_setting_of_a_service_and_lets_no_strang
     assert "ECHO_TOKEN" not in place.env
     assert place.env["ECHO_SERVER_TOKEN"] == "open-sesame"
     assert {"OTHER", "ECHO_TOKEN", "MY_ADDRESS", "ECHO_SERVER_TOKEN"} & set(place.stranger) == {"OTHER"}
+
+
+def test_a_program_is_the_one_of_the_shell_and_others_are_looked_for_after_it(spec, tmp_path, monkeypatch):
+    for name in ("shell/both", "further/both", "further/alone"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch(0o755)
+    further = str(tmp_path / "further")
+    monkeypatch.setenv("PATH", f"{further}:{tmp_path / 'shell'}")
+    path = placed({**spec, "path": [str(tmp_path / "furth*")], "put_first": [further]}, tmp_path).env["PATH"]
+    assert shutil.which("both", path=path) == str(tmp_path / "shell" / "both")
+    assert shutil.which("alone", path=path) == str(tmp_path / "further" / "alone")

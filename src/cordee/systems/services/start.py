@@ -19,6 +19,7 @@ from cordee.core.documents.toml_text import value_text
 from cordee.core.errors import UsageError
 from cordee.core.findings import Finding
 from cordee.core.web import token_guard
+from cordee.job.command import interpreter_path
 from cordee.job.profile import ClusterProfile
 from cordee.machine.processes.module_command import module_argv
 from cordee.runs.folder import RunFolder, write_atomically
@@ -213,7 +214,8 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
         "idle_s": blueprint.idle if wish.idle_s is None else wish.idle_s,
         "stop_s": blueprint.stop,
         "lock": str(folder.lock) if blueprint.has_one_writer else None,
-        "path": [] if inside else [str(Path(sys.executable).parent), *blueprint.look_in],
+        "path": [] if inside else [*blueprint.look_in, str(Path(sys.executable).parent)],
+        "put_first": interpreter_path(os.environ),
         "install": "; ".join(blueprint.install),
     }
     if inside:

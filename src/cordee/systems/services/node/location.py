@@ -105,7 +105,7 @@ class ServiceLocation:
             if about["env_file"]:
                 own[about["env_file"]] = known[f"secret.{name}"]
         self.known, self.own = known, own
-        given = {} if inside else _plain_environment(spec["path"])
+        given = {} if inside else _plain_environment(spec["path"], spec["put_first"])
         # Whoever deploys it may be a client of it already: that is for clients, and no setting of the program.
         self.env = {**{name: value for name, value in given.items() if name not in spec["client"]}, **own}
 
@@ -156,8 +156,13 @@ def _own_address() -> str:
         return "127.0.0.1"
 
 
-def _plain_environment(first: list[str]) -> dict[str, str]:
-    """Return this environment without what is meant for ranks: the service is no part of their world."""
+def _plain_environment(after: list[str], put_first: list[str]) -> dict[str, str]:
+    """Return this environment without what is meant for ranks: the service is no part of their world.
+
+    Args:
+        after: folders, with wildcards, in which programs are looked for that PATH does not have.
+        put_first: what a job puts before PATH, which the shell's own programs come before.
+    """
     mine = [
         place
         for place in os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -169,6 +174,8 @@ def _plain_environment(first: list[str]) -> dict[str, str]:
     env.pop("PYTHONPATH", None)
     if mine:
         env["PYTHONPATH"] = os.pathsep.join(mine)
-    there = [place for pattern in first for place in sorted(glob.glob(pattern), reverse=True)]
-    env["PATH"] = os.pathsep.join([*there, env.get("PATH", os.defpath)])
+    there = [place for pattern in after for place in sorted(glob.glob(pattern), reverse=True)]
+    path = env.get("PATH", os.defpath).split(os.pathsep)
+    own = path[len(put_first) :] if path[: len(put_first)] == put_first else path
+    env["PATH"] = os.pathsep.join([*own, *there])
     return env
