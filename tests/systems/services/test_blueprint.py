@@ -9,9 +9,10 @@ from click.testing import CliRunner
 from tests.systems.services.conftest import BLUEPRINT
 
 from cordee.core.errors import DocumentError, UsageError
-from cordee.systems.services.blueprint import TARGETS, parameter_values, read_blueprint
+from cordee.systems.services.blueprint import TARGETS, load_blueprint, parameter_values, read_blueprint
 from cordee.systems.services.catalogue import catalogue, find_blueprint
 from cordee.systems.services.cli.catalogue import check, new
+from cordee.systems.services.instance import ServiceFolder
 from cordee.systems.services.start import refusals
 
 FILE = Path("echo.toml")
@@ -118,6 +119,36 @@ def test_what_the_guard_cannot_hold_is_told_before_it_starts(tmp_path):
     assert refusals(find_blueprint(str(file)), "slurm")
     file.write_text(file.read_text().replace('["ls"', '["python3", "-m", "http.server"'))
     assert CliRunner().invoke(check, [str(file)]).exit_code == 0
+
+
+def test_programs_and_scripts_lie_beside_the_file_also_once_it_is_a_revision(tmp_path):
+    written, kept = tmp_path / "written {here}", ServiceFolder(tmp_path / "services" / "echo")
+    written.mkdir()
+    (written / "serve.py").touch()
+    file = written / "echo.toml"
+    file.write_text(BLUEPRINT)
+    kept.make()
+    kept.keep_revision(load_blueprint(file))
+    kept.write({"revision": 1}, "deployed")
+    beside = f"{tmp_path}/written {{{{here}}}}"
+    for loaded in (load_blueprint(file), kept.blueprint()):
+        assert loaded.command(["./serve", "x"]) == [f"{beside}/serve", "x"]
+        assert loaded.command(["bin/serve", "a/b"]) == [f"{beside}/bin/serve", "a/b"]
+        assert loaded.command(["python", "-u", "serve.py", "{port.http}"]) == [
+            "python",
+            "-u",
+            f"{beside}/serve.py",
+            "{port.http}",
+        ]
+        for words in (
+            ["python", "other.py"],
+            ["python", str(written / "serve.py")],
+            ["/bin/serve", "x"],
+            ["serve"],
+            ["{parameter.greeting}/x"],
+            [],
+        ):
+            assert loaded.command(words) == words
 
 
 def test_a_persons_entry_lies_over_the_sites_and_both_over_ours(tmp_path, monkeypatch):

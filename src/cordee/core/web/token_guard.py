@@ -191,7 +191,7 @@ def python_words(argv: Sequence[str]) -> tuple[list[str], list[str]] | None:
     """
     program = shutil.which(argv[0])
     if program is None:
-        raise FileNotFoundError(f"there is no program {argv[0]}")
+        raise FileNotFoundError(f"there is no program {argv[0]} that can be executed")
     if not _PYTHON.match(os.path.basename(argv[0])):
         python = _python_of(program)
         return (python, [_FILE, program, *argv[1:]]) if python else None

@@ -72,7 +72,7 @@ Refusal = tuple[tuple[str, ...], str, str]
 def refusals(loaded: LoadedBlueprint, target: Target, bind: str = "loopback") -> list[Finding]:
     """Return what a target cannot honour of a blueprint, each by name."""
     blueprint = loaded.blueprint
-    own = _not_on_kubernetes(blueprint) if target == KUBERNETES else _not_as_a_run(blueprint, bind)
+    own = _not_on_kubernetes(blueprint) if target == KUBERNETES else _not_as_a_run(loaded, bind)
     return [
         loaded.finding(keys, f"{target} cannot honour it: {text}", "target-refuses", what, given=target)
         for keys, text, what in (*_without_program(blueprint, target), *own)
@@ -92,7 +92,8 @@ def _without_program(blueprint: Blueprint, target: Target) -> Iterator[Refusal]:
         yield ("image",), "there is no podman on this machine", "install podman, or choose another target"
 
 
-def _not_as_a_run(blueprint: Blueprint, bind: str) -> Iterator[Refusal]:
+def _not_as_a_run(loaded: LoadedBlueprint, bind: str) -> Iterator[Refusal]:
+    blueprint = loaded.blueprint
     if blueprint.replicas > 1:
         text = f"replicas = {blueprint.replicas}: one run is one program"
         yield ("replicas",), text, "choose kubernetes, or replicas = 1"
@@ -104,7 +105,7 @@ def _not_as_a_run(blueprint: Blueprint, bind: str) -> Iterator[Refusal]:
         if volume.storage_class:
             text = f"the volume {name} asks for a StorageClass"
             yield ("volumes", name, "class"), text, "leave class out, or choose kubernetes"
-    if blueprint.guard == "token" and blueprint.argv and _is_no_python(blueprint.argv):
+    if blueprint.guard == "token" and blueprint.argv and _is_no_python(loaded.command(blueprint.argv)):
         text = f'guard = "token" holds the web servers of Python programs alone, and {blueprint.argv[0]} is none'
         what = 'name the Python script, ["python", "./serve.py", ...]; or guard = "own" where the program asks for a password'
         yield ("guard",), text, what
@@ -113,7 +114,7 @@ def _not_as_a_run(blueprint: Blueprint, bind: str) -> Iterator[Refusal]:
         yield ("guard",), text, "bind it to loopback, or set guard"
 
 
-def _is_no_python(argv: tuple[str, ...]) -> bool:
+def _is_no_python(argv: list[str]) -> bool:
     """Return whether a program is on this machine and no Python runs it."""
     try:
         return not argv[0].startswith("-") and token_guard.python_words(argv) is None
@@ -176,13 +177,13 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
                 f"{blueprint.name} has no port {name}", given=name, allowed=list(blueprint.ports) or "none"
             )
     inside = wish.target == "podman"
-    argv = (blueprint.image_argv if inside else _program(blueprint)) or ()
+    argv = (blueprint.image_argv if inside else _program(loaded)) or ()
     document: dict[str, Any] = {
         "schema": 1,
         "service": folder.name,
         "revision": number,
         "argv": list(argv),
-        "setup": [] if inside else [list(words) for words in blueprint.setup],
+        "setup": [] if inside else [loaded.command(words) for words in blueprint.setup],
         "env": dict(blueprint.env),
         "files": dict(blueprint.files),
         "client": dict(blueprint.client),
@@ -191,9 +192,9 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
             name: {"protocol": port.protocol, "number": wish.ports.get(name), "inside": port.port}
             for name, port in blueprint.ports.items()
         },
-        "ready": _probe(blueprint.ready, blueprint),
-        "live": _probe(blueprint.live, blueprint) if blueprint.live else None,
-        "closed": _closed(blueprint.closed, blueprint) if blueprint.closed else None,
+        "ready": _probe(blueprint.ready, loaded),
+        "live": _probe(blueprint.live, loaded) if blueprint.live else None,
+        "closed": _closed(blueprint.closed, loaded) if blueprint.closed else None,
         "volumes": {
             name: {"path": str(folder.volume(name)), "inside": volume.path}
             for name, volume in blueprint.volumes.items()
@@ -207,7 +208,7 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
         ),
         "guard": blueprint.guard,
         "door": _door_urls(blueprint, wish),
-        "restored": {"argv": list(blueprint.backup.after), "marker": str(folder.root / "restored")}
+        "restored": {"argv": loaded.command(blueprint.backup.after), "marker": str(folder.root / "restored")}
         if blueprint.backup.after
         else None,
         "bind": wish.bind,
@@ -256,20 +257,20 @@ def _door_urls(blueprint: Blueprint, wish: Wish) -> dict[str, str]:
     return {name: DoorFolder().url(wish.door)}
 
 
-def _program(blueprint: Blueprint) -> tuple[str, ...]:
+def _program(loaded: LoadedBlueprint) -> list[str]:
     """Return the program on a host, behind the guard where that asks for the token."""
-    argv = blueprint.argv or ()
-    if blueprint.guard != "token":
+    argv = loaded.command(loaded.blueprint.argv or ())
+    if loaded.blueprint.guard != "token":
         return argv
-    return (sys.executable, token_guard.__file__, "{secret.token}", *argv)
+    return [sys.executable, token_guard.__file__, "{secret.token}", *argv]
 
 
-def _probe(probe: ServiceProbe, blueprint: Blueprint) -> dict[str, Any]:
+def _probe(probe: ServiceProbe, loaded: LoadedBlueprint) -> dict[str, Any]:
     return {
-        "port": probe.port or blueprint.main_port,
+        "port": probe.port or loaded.blueprint.main_port,
         "path": probe.path,
         "status": probe.status,
-        "command": list(probe.command) if probe.command else None,
+        "command": loaded.command(probe.command) if probe.command else None,
         "every_s": probe.every,
         "timeout_s": probe.timeout,
         "within_s": probe.within,
@@ -277,9 +278,14 @@ def _probe(probe: ServiceProbe, blueprint: Blueprint) -> dict[str, Any]:
     }
 
 
-def _closed(closed: ClosedProbe, blueprint: Blueprint) -> dict[str, Any]:
-    command = list(closed.command) if closed.command else None
-    return {"port": closed.port or blueprint.main_port, "path": closed.path, "command": command, "timeout_s": 5.0}
+def _closed(closed: ClosedProbe, loaded: LoadedBlueprint) -> dict[str, Any]:
+    command = loaded.command(closed.command) if closed.command else None
+    return {
+        "port": closed.port or loaded.blueprint.main_port,
+        "path": closed.path,
+        "command": command,
+        "timeout_s": 5.0,
+    }
 
 
 def job_text(blueprint: Blueprint, folder: ServiceFolder, spec: Path, wish: Wish) -> str:
