@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from typing import Any
 
 import pytest
@@ -54,3 +55,10 @@ def test_a_program_is_the_one_of_the_shell_and_others_are_looked_for_after_it(sp
     path = placed({**spec, "path": [str(tmp_path / "furth*")], "put_first": [further]}, tmp_path).env["PATH"]
     assert shutil.which("both", path=path) == str(tmp_path / "shell" / "both")
     assert shutil.which("alone", path=path) == str(tmp_path / "further" / "alone")
+
+
+def test_a_service_has_its_port_of_before_while_that_is_free(spec, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        number = other.getsockname()[1]
+        assert placed({**spec, "ports_before": {"http": number, "gone": 7}}, tmp_path).ports != {"http": number}
+    assert placed({**spec, "ports_before": {"http": number, "gone": 7}}, tmp_path).known["port.http"] == str(number)

@@ -36,7 +36,7 @@ from cordee.systems.services.blueprint import (
 from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import ServiceFolder
 from cordee.systems.services.kubernetes.names import LONGEST_PORT, wrong_names
-from cordee.systems.services.node.texts import references
+from cordee.systems.services.node.texts import read_state, references, state_path
 
 
 @dataclass(frozen=True)
@@ -329,11 +329,21 @@ def write_revision(loaded: LoadedBlueprint, folder: ServiceFolder, wish: Wish) -
     number = folder.keep_revision(loaded)
     folder.keep_secrets(loaded.blueprint)
     document = host_document(loaded, folder, number, wish)
+    document["ports_before"] = _ports_before(folder)
     spec, job = host_path(folder, document), folder.revision(number) / "job"
     job.mkdir(0o700, exist_ok=True)
     write_atomically(spec, json.dumps(document, indent=1))
     write_atomically(job / "cordee.toml", job_text(loaded.blueprint, folder, spec, wish))
     return number, job
+
+
+def _ports_before(folder: ServiceFolder) -> dict[str, int]:
+    """Return the ports of the newest run that had any: clients know them."""
+    for run in sorted(folder.runs.iterdir(), reverse=True):  # their names begin alike and go on with the time
+        endpoints = read_state(state_path(run, folder.name)).get("endpoints")
+        if endpoints:
+            return {one["name"]: one["port"] for one in endpoints}
+    return {}
 
 
 def host_path(folder: ServiceFolder, document: dict[str, Any]) -> Path:

@@ -74,7 +74,9 @@ class ServiceHost:
         self._place = ServiceLocation(spec, self._state_file.parent / f"{self._name}.files")
         self._log: Any = None
         self._hopeless = False
-        self._proven = bool(read_state(self._state_file).get("proven"))  # was it ever ready, in this run?
+        before = read_state(self._state_file)  # of another host of this run
+        self._proven = bool(before.get("proven"))  # was it ever ready, in this run?
+        self._place.ports.update((one["name"], one["port"]) for one in before.get("endpoints", ()))
         self._marks: dict[str, bool] = {}
         self._drain_by: Optional[float] = None
         self._tells = bool(spec.get("tells"))

@@ -43,7 +43,7 @@ class ServiceLocation:
     def __init__(self, spec: dict[str, Any], folder: Path) -> None:
         self._spec, self.folder = spec, folder
         self.address: str = "127.0.0.1" if spec["bind"] == "loopback" else spec.get("address") or _own_address()
-        self.ports: dict[str, int] = {}
+        self.ports: dict[str, int] = dict(spec.get("ports_before", {}))
         self.known: dict[str, str] = {}
         self.values: dict[str, str] = {}
         self.env: dict[str, str] = {}
@@ -55,8 +55,9 @@ class ServiceLocation:
         Raises:
             ServiceFailed: one that is asked for is taken.
         """
+        known, self.ports = self.ports, {}
         for name, about in self._spec["ports"].items():
-            number = about["number"]
+            number, before = about["number"], known.get(name, 0)
             if number is not None and not _free(self.address, number):
                 raise ServiceFailed(
                     f"the port {number} is taken",
@@ -64,7 +65,6 @@ class ServiceLocation:
                     allowed="a free port",
                     next="deploy without --port: a free one is found",
                 )
-            before = self.ports.get(name, 0)
             again = before if before and _free(self.address, before) else 0
             self.ports[name] = number or again or pick_port(self.address)
 
