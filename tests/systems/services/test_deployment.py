@@ -155,6 +155,17 @@ def test_a_taken_port_and_a_missing_program_are_said(services):
     code, _, said = services.call("deploy", str(path), "--name", "third")
     assert code == 1
     assert "the program no-such-program cannot be started" in said
+    assert "installed by: pip install it" in said
+    assert "it printed" not in said
+    path = services.write('print("it lacks a part"); raise SystemExit(1)', "broken.py")
+    gone = services.write(
+        (services.folder / "gone.toml").read_text().replace('"no-such-program", ', f'"python3", "{path}", '),
+        "gone.toml",
+    )
+    code, _, said = services.call("deploy", str(gone), "--name", "fourth")
+    assert code == 1
+    assert "ended with exit code 1" in said
+    assert "installed by: pip install it; it printed: it lacks a part" in said
 
 
 def test_a_service_that_nobody_uses_ends_by_itself(services):

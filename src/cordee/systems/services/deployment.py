@@ -34,6 +34,7 @@ from cordee.wire.ports import pick_port
 
 _POLL_S = 0.1
 _SILENT_S = 45.0
+_LINE = 400
 _STATES = FollowedStates()
 
 
@@ -270,7 +271,9 @@ def waited(folder: ServiceFolder, wait_s: float, told: Callable[[ServiceStatus],
             return now
         if now.over:
             raise ServiceFailing(
-                f"{folder.name} {now.state}: {now.why}", given=now.run, next=f"`cordee service logs {folder.name}`"
+                f"{folder.name} {now.state}: {now.why}{_last_words(folder)}",
+                given=now.run,
+                next=f"`cordee service logs {folder.name}`",
             )
         if monotonic() > until:
             raise ServiceFailing(
@@ -282,6 +285,13 @@ def waited(folder: ServiceFolder, wait_s: float, told: Callable[[ServiceStatus],
             said = now.state
             told(now)
         time.sleep(_POLL_S)
+
+
+def _last_words(folder: ServiceFolder) -> str:
+    """Return the last line that the program of a service printed, in words that follow why it ended; empty: none."""
+    ours = (f"cordee service {folder.name}: ", "  given:", "  allowed:", "  next:")
+    line = next((line for line in reversed(printed(folder)) if line.strip() and not line.startswith(ours)), "").strip()
+    return f"; it printed: {line[:_LINE]}" if line else ""
 
 
 def _is_reached(folder: ServiceFolder) -> bool:

@@ -189,6 +189,7 @@ class ServiceHost:
             code = self._program.code
             if code is not None:
                 text = f"its program ended with {_exit_words(code)} after {monotonic() - self._began:.0f} s{self._place.full}"
+                text += "" if self._proven else self._place.missing
                 raise ServiceFailed(text, next="see its output: `cordee service logs`")
             now = monotonic()
             if self._is_over(now):

@@ -129,6 +129,12 @@ class ServiceLocation:
         return ""
 
     @property
+    def missing(self) -> str:
+        """What brings the program and all that it needs, in words that follow why it could not begin; empty: the blueprint does not say."""
+        install = self._spec["install"]
+        return f"; what it needs is installed by: {install}" if install else ""
+
+    @property
     def endpoints(self) -> list[dict[str, Any]]:
         """Where it listens, as the file of its state has it; none before `fill`."""
         return [
