@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cordee.backends.slurm.node import addresses
 from cordee.systems.services.node.location import ServiceLocation
 
 
@@ -62,3 +63,22 @@ def test_a_service_has_its_port_of_before_while_that_is_free(spec, tmp_path):
         number = other.getsockname()[1]
         assert placed({**spec, "ports_before": {"http": number, "gone": 7}}, tmp_path).ports != {"http": number}
     assert placed({**spec, "ports_before": {"http": number, "gone": 7}}, tmp_path).known["port.http"] == str(number)
+
+
+def test_the_address_for_other_nodes_is_none_of_loopback_where_the_host_name_is(spec, tmp_path, monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [(socket.AF_INET, 0, 0, "", ("127.0.1.1", 0))])
+    monkeypatch.setattr(addresses, "_can_listen", lambda address: True)
+    sends_from = "192.0.2.7"
+
+    class Probe(socket.socket):
+        def connect(self, there: Any) -> None:
+            assert self.type == socket.SOCK_DGRAM
+
+        def getsockname(self) -> tuple[str, int]:
+            return sends_from, 40000
+
+    monkeypatch.setattr(socket, "socket", Probe)
+    assert ServiceLocation({**spec, "bind": "network"}, tmp_path).address == sends_from
+    monkeypatch.setattr(addresses, "_address_of_interface", {"ib0": "192.0.2.8"}.get)
+    assert ServiceLocation({**spec, "bind": "network", "network_interface": "ib0"}, tmp_path).address == "192.0.2.8"
+    assert ServiceLocation(spec, tmp_path).address == "127.0.0.1"

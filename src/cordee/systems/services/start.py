@@ -19,6 +19,7 @@ from cordee.core.documents.toml_text import value_text
 from cordee.core.errors import UsageError
 from cordee.core.findings import Finding
 from cordee.core.web import token_guard
+from cordee.job.cluster import load_cluster
 from cordee.job.command import interpreter_path
 from cordee.job.profile import ClusterProfile
 from cordee.machine.processes.module_command import module_argv
@@ -330,6 +331,7 @@ def write_revision(loaded: LoadedBlueprint, folder: ServiceFolder, wish: Wish) -
     folder.keep_secrets(loaded.blueprint)
     document = host_document(loaded, folder, number, wish)
     document["ports_before"] = _ports_before(folder)
+    document["network_interface"] = load_cluster(wish.cluster).network_interface
     spec, job = host_path(folder, document), folder.revision(number) / "job"
     job.mkdir(0o700, exist_ok=True)
     write_atomically(spec, json.dumps(document, indent=1))

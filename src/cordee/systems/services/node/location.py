@@ -10,6 +10,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from cordee.backends.slurm.node.addresses import reachable_address
 from cordee.core.errors import CordeeError
 from cordee.runs.folder import write_atomically
 from cordee.systems.services.node.probe import words_of
@@ -42,7 +43,7 @@ class ServiceLocation:
 
     def __init__(self, spec: dict[str, Any], folder: Path) -> None:
         self._spec, self.folder = spec, folder
-        self.address: str = "127.0.0.1" if spec["bind"] == "loopback" else spec.get("address") or _own_address()
+        self.address: str = "127.0.0.1" if spec["bind"] == "loopback" else spec.get("address") or _own_address(spec)
         self.ports: dict[str, int] = dict(spec.get("ports_before", {}))
         self.known: dict[str, str] = {}
         self.values: dict[str, str] = {}
@@ -154,12 +155,9 @@ def _free(address: str, port: int) -> bool:
     return True
 
 
-def _own_address() -> str:
-    """Return this node's address in the network, by its name."""
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"
+def _own_address(spec: dict[str, Any]) -> str:
+    """Return where other nodes reach this one."""
+    return reachable_address(os.environ.get("SLURMD_NODENAME"), spec.get("network_interface"))
 
 
 def _plain_environment(after: list[str], put_first: list[str]) -> dict[str, str]:
