@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from tests.systems.services.conftest import BLUEPRINT
 
 from cordee.core.errors import DocumentError, UsageError
-from cordee.systems.services.blueprint import TARGETS, load_blueprint, parameter_values, read_blueprint
-from cordee.systems.services.catalogue import catalogue, find_blueprint
+from cordee.systems.services.blueprint import TARGETS, LoadedBlueprint, load_blueprint, parameter_values, read_blueprint
+from cordee.systems.services.catalogue import blueprint_again, catalogue, find_blueprint
 from cordee.systems.services.cli.catalogue import check, new
 from cordee.systems.services.instance import ServiceFolder
 from cordee.systems.services.start import refusals
@@ -149,6 +149,24 @@ def test_programs_and_scripts_lie_beside_the_file_also_once_it_is_a_revision(tmp
             [],
         ):
             assert loaded.command(words) == words
+
+
+def test_a_service_from_a_file_is_found_again_by_its_name_and_one_of_the_catalogue_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("CORDEE_CATALOGUES", str(tmp_path / "none"))
+    kept, file = ServiceFolder(tmp_path / "services" / "echo"), tmp_path / "echo.toml"
+    kept.make()
+
+    def deployed(loaded: LoadedBlueprint) -> None:
+        kept.write({"revision": kept.keep_revision(loaded), "blueprint": loaded.blueprint.name}, "deployed")
+
+    file.write_text(BLUEPRINT)
+    deployed(load_blueprint(file))
+    file.write_text(BLUEPRINT.replace("Answers", "Answers today"))
+    assert blueprint_again(kept).blueprint.purpose == "Answers today."
+    file.unlink()
+    assert blueprint_again(kept).blueprint.purpose == "Answers."
+    deployed(find_blueprint("redis"))
+    assert blueprint_again(kept) == find_blueprint("redis")
 
 
 def test_a_persons_entry_lies_over_the_sites_and_both_over_ours(tmp_path, monkeypatch):
