@@ -168,6 +168,24 @@ def test_a_taken_port_and_a_missing_program_are_said(services):
     assert "installed by: pip install it; it printed: it lacks a part" in said
 
 
+def test_a_refused_deploy_leaves_nothing_and_points_to_what_the_person_wrote(services):
+    path = services.write(BLUEPRINT + "\n[need]\ngpus = 99\n")
+    code, _, said = services.call("deploy", str(path))
+    assert code == 2
+    line = path.read_text().splitlines().index("gpus = 99") + 1
+    assert f"{path}:{line}: the job asks for 99 GPUs" in said
+    assert "change [need] gpus of the blueprint, or give --job need.gpus_per_node=VALUE" in said
+    assert not services.root().exists()
+    assert str(services.root()) not in said
+    code, _, said = services.call(
+        "deploy", str(services.blueprint), "--set", "greeting=a", "--job", "need.gpus_per_node=99"
+    )
+    assert code == 2
+    assert "change what --job gives" in said
+    assert str(services.root()) not in said
+    assert not services.root().exists()
+
+
 def test_a_service_that_nobody_uses_ends_by_itself(services):
     services.call("deploy", str(services.blueprint), "--idle", "1s")
     assert until(services, "stopped")["why"] == "nobody was connected for 1 s"

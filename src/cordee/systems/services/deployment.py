@@ -170,13 +170,14 @@ def deploy(
         told: told what it waits for, whenever that changes.
 
     Raises:
-        UsageError, DocumentError: it cannot be deployed so.
+        UsageError, DocumentError: it cannot be deployed so; a service that was not there leaves nothing.
         ServiceError: it runs already.
         ServiceFailing: it has not become ready.
     """
     folder = ServiceFolder(services_folder() / name)
     for before in loaded.blueprint.after:
         _require_ready(before, name)
+    new = not folder.root.exists()
     folder.make()
     with folder.changing():
         if folder.exists():
@@ -188,7 +189,12 @@ def deploy(
                     allowed="a name that is free",
                     next=f"`cordee service upgrade {name}`, `cordee service stop {name}`, or another --name",
                 )
-        start(folder, loaded, wish, "deployed")
+        try:
+            start(folder, loaded, wish, "deployed")
+        except CordeeError:
+            if new and not any(folder.runs.iterdir()):
+                folder.remove()
+            raise
     return waited(folder, wait_s, told)
 
 
@@ -232,7 +238,7 @@ def start(folder: ServiceFolder, loaded: LoadedBlueprint, wish: Wish, event: str
         CordeeError: it cannot be.
     """
     number, job = write_revision(loaded, folder, wish)
-    started = start_run(job, folder, wish) if run else None
+    started = start_run(job, loaded, folder, wish) if run else None
     folder.write(record_of(folder, loaded, wish, number, started), event)
     prune_runs(folder)
 

@@ -9,14 +9,15 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cordee.core.backends import backend
 from cordee.core.documents.faults import document_error
+from cordee.core.documents.toml_lines import find_line
 from cordee.core.documents.toml_text import value_text
-from cordee.core.errors import UsageError
+from cordee.core.errors import DocumentError, UsageError
 from cordee.core.findings import Finding
 from cordee.core.web import token_guard
 from cordee.job.cluster import load_cluster
@@ -38,6 +39,9 @@ from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import ServiceFolder
 from cordee.systems.services.kubernetes.names import LONGEST_PORT, wrong_names
 from cordee.systems.services.node.texts import read_state, references, state_path
+
+# Keys of the job's [need], and those of a blueprint that they come from.
+_NEEDS = {"gpus_per_node": "gpus", "cpus_per_rank": "cpus", "memory": "memory", "time": "time"}
 
 
 @dataclass(frozen=True)
@@ -354,20 +358,37 @@ def host_path(folder: ServiceFolder, document: dict[str, Any]) -> Path:
     return folder.revision(document["revision"]) / f"host-{digest}.json"
 
 
-def start_run(job: Path, folder: ServiceFolder, wish: Wish) -> RunFolder:
-    """Submit a service's job, and return its run.
+def start_run(job: Path, loaded: LoadedBlueprint, folder: ServiceFolder, wish: Wish) -> RunFolder:
+    """Submit the job of a service of this blueprint, and return its run.
 
     Raises:
-        CordeeError: it cannot be planned or submitted.
+        DocumentError: the job that it becomes cannot be planned.
+        CordeeError: it cannot be submitted.
     """
     from cordee.job.submit import plan_of, submitter_of
     from cordee.job.submit.prepare import create_run, prepare
 
-    prepared = prepare(str(job), wish.cluster, dict(wish.settings), folder.runs)
-    prepared.require_valid()
+    try:
+        prepared = prepare(str(job), wish.cluster, dict(wish.settings), folder.runs)
+        prepared.require_valid()
+    except DocumentError as error:
+        raise document_error([_of_blueprint(one, job / "cordee.toml", loaded) for one in error.findings]) from None
     run = create_run(prepared)
     submitter_of(run).submit(run, plan_of(run))
     return run
+
+
+def _of_blueprint(fault: Finding, job: Path, loaded: LoadedBlueprint) -> Finding:
+    """Return a fault of the job that a service becomes as one of what the person has written: nobody edits that job."""
+    if fault.file != str(job):
+        return replace(fault, next="change what --job gives") if "[on." in (fault.next or "") else fault
+    key = job.read_text().splitlines()[fault.line - 1].partition(" = ")[0] if fault.line else ""
+    need = _NEEDS.get(key)
+    if need is None:
+        return replace(fault, file=None, line=None, next="set the key of the job that it becomes: --job KEY=VALUE")
+    line = find_line(loaded.text, ("need", need))
+    what = f"change [need] {need} of the blueprint, or give --job need.{key}=VALUE"
+    return replace(fault, file=str(loaded.source), line=line, next=what)
 
 
 def owner_of(blueprint: Blueprint) -> str:
