@@ -9,9 +9,10 @@ from click.testing import CliRunner
 from tests.systems.services.conftest import BLUEPRINT
 
 from cordee.core.errors import DocumentError, UsageError
-from cordee.systems.services.blueprint import TARGETS, parameter_values, read_blueprint
-from cordee.systems.services.catalogue import catalogue, find_blueprint
-from cordee.systems.services.cli.catalogue import new
+from cordee.systems.services.blueprint import TARGETS, LoadedBlueprint, load_blueprint, parameter_values, read_blueprint
+from cordee.systems.services.catalogue import blueprint_again, catalogue, find_blueprint
+from cordee.systems.services.cli.catalogue import check, new
+from cordee.systems.services.instance import ServiceFolder
 from cordee.systems.services.start import refusals
 
 FILE = Path("echo.toml")
@@ -104,6 +105,68 @@ def test_what_a_target_cannot_honour_is_refused_by_name():
     assert any("has no image" in one.text for one in refusals(loaded, "kubernetes"))
     several = read_blueprint(BLUEPRINT.replace("schema = 1", "schema = 1\nreplicas = 3"), FILE)
     assert any("replicas = 3" in one.text and one.line == 3 for one in refusals(several, "slurm"))
+
+
+def test_what_the_guard_cannot_hold_is_told_before_it_starts(tmp_path):
+    file = tmp_path / "echo.toml"
+    file.write_text(
+        BLUEPRINT.replace('["python", "PROGRAM"', '["ls"').replace("schema = 1", 'schema = 1\nguard = "token"')
+    )
+    said = CliRunner().invoke(check, [str(file)])
+    assert said.exit_code == 2
+    assert f"{file}:3: error: process cannot honour it" in said.output
+    assert "ls is none" in said.output
+    assert refusals(find_blueprint(str(file)), "slurm")
+    file.write_text(file.read_text().replace('["ls"', '["python3", "-m", "http.server"'))
+    assert CliRunner().invoke(check, [str(file)]).exit_code == 0
+
+
+def test_programs_and_scripts_lie_beside_the_file_also_once_it_is_a_revision(tmp_path):
+    written, kept = tmp_path / "written {here}", ServiceFolder(tmp_path / "services" / "echo")
+    written.mkdir()
+    (written / "serve.py").touch()
+    file = written / "echo.toml"
+    file.write_text(BLUEPRINT)
+    kept.make()
+    kept.keep_revision(load_blueprint(file))
+    kept.write({"revision": 1}, "deployed")
+    beside = f"{tmp_path}/written {{{{here}}}}"
+    for loaded in (load_blueprint(file), kept.blueprint()):
+        assert loaded.command(["./serve", "x"]) == [f"{beside}/serve", "x"]
+        assert loaded.command(["bin/serve", "a/b"]) == [f"{beside}/bin/serve", "a/b"]
+        assert loaded.command(["python", "-u", "serve.py", "{port.http}"]) == [
+            "python",
+            "-u",
+            f"{beside}/serve.py",
+            "{port.http}",
+        ]
+        for words in (
+            ["python", "other.py"],
+            ["python", str(written / "serve.py")],
+            ["/bin/serve", "x"],
+            ["serve"],
+            ["{parameter.greeting}/x"],
+            [],
+        ):
+            assert loaded.command(words) == words
+
+
+def test_a_service_from_a_file_is_found_again_by_its_name_and_one_of_the_catalogue_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("CORDEE_CATALOGUES", str(tmp_path / "none"))
+    kept, file = ServiceFolder(tmp_path / "services" / "echo"), tmp_path / "echo.toml"
+    kept.make()
+
+    def deployed(loaded: LoadedBlueprint) -> None:
+        kept.write({"revision": kept.keep_revision(loaded), "blueprint": loaded.blueprint.name}, "deployed")
+
+    file.write_text(BLUEPRINT)
+    deployed(load_blueprint(file))
+    file.write_text(BLUEPRINT.replace("Answers", "Answers today"))
+    assert blueprint_again(kept).blueprint.purpose == "Answers today."
+    file.unlink()
+    assert blueprint_again(kept).blueprint.purpose == "Answers."
+    deployed(find_blueprint("redis"))
+    assert blueprint_again(kept) == find_blueprint("redis")
 
 
 def test_a_persons_entry_lies_over_the_sites_and_both_over_ours(tmp_path, monkeypatch):

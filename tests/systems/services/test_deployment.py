@@ -155,6 +155,35 @@ def test_a_taken_port_and_a_missing_program_are_said(services):
     code, _, said = services.call("deploy", str(path), "--name", "third")
     assert code == 1
     assert "the program no-such-program cannot be started" in said
+    assert "installed by: pip install it" in said
+    assert "it printed" not in said
+    path = services.write('print("it lacks a part"); raise SystemExit(1)', "broken.py")
+    gone = services.write(
+        (services.folder / "gone.toml").read_text().replace('"no-such-program", ', f'"python3", "{path}", '),
+        "gone.toml",
+    )
+    code, _, said = services.call("deploy", str(gone), "--name", "fourth")
+    assert code == 1
+    assert "ended with exit code 1" in said
+    assert "installed by: pip install it; it printed: it lacks a part" in said
+
+
+def test_a_refused_deploy_leaves_nothing_and_points_to_what_the_person_wrote(services):
+    path = services.write(BLUEPRINT + "\n[need]\ngpus = 99\n")
+    code, _, said = services.call("deploy", str(path))
+    assert code == 2
+    line = path.read_text().splitlines().index("gpus = 99") + 1
+    assert f"{path}:{line}: the job asks for 99 GPUs" in said
+    assert "change [need] gpus of the blueprint, or give --job need.gpus_per_node=VALUE" in said
+    assert not services.root().exists()
+    assert str(services.root()) not in said
+    code, _, said = services.call(
+        "deploy", str(services.blueprint), "--set", "greeting=a", "--job", "need.gpus_per_node=99"
+    )
+    assert code == 2
+    assert "change what --job gives" in said
+    assert str(services.root()) not in said
+    assert not services.root().exists()
 
 
 def test_a_service_that_nobody_uses_ends_by_itself(services):

@@ -1,9 +1,11 @@
 """`python token_guard.py TOKEN_FILE PROGRAM ARGUMENTS...`: runs a Python program whose web server then asks everybody for a token.
 
-For programs that ask for nothing by themselves (TensorBoard, the Optuna dashboard, `transformers serve`). The web servers that
-Python programs use are wrapped as they are made: those of WSGI (wsgiref, werkzeug) and of ASGI (uvicorn). Whoever sends the token
-is let in: as `Authorization: Bearer TOKEN`, as the password of Basic, or by `?token=TOKEN`, which sets a cookie. A program whose
-server is none of these stays open, which the service's `[closed]` question finds before it counts as ready.
+For programs that ask for nothing by themselves (TensorBoard, the Optuna dashboard, `transformers serve`). The program is named as
+for a shell, and runs with its own Python: `python` with its options, or a script whose first line names one. The web servers that
+Python programs use are wrapped as they are made: those of the standard library (http.server, and wsgiref and werkzeug, which build
+on it) and of ASGI (uvicorn). Whoever sends the token is let in: as `Authorization: Bearer TOKEN`, as the password of Basic, or by
+`?token=TOKEN`, which sets a cookie. A program whose server is none of these stays open, which the service's `[closed]` question
+finds before it counts as ready.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import os
+import re
 import runpy
+import shlex
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from http.cookies import CookieError, SimpleCookie
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -22,6 +27,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 COOKIE = "cordee_token"
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*t?\Z")
+_WITH_VALUE = ("-W", "-X")
+# What Python runs, as the guard hands it to that Python.
+_MODULE, _TEXT, _FILE = "-m", "-c", "--"
 _REFUSAL = b"a token is needed: send it as Authorization: Bearer TOKEN, or open this address with ?token=TOKEN\n"
 
 
@@ -59,21 +68,21 @@ class TokenGate:
         cookie = f"{COOKIE}={self._token}; Path=/; HttpOnly; SameSite=Strict"
         return [("Location", place + (f"?{rest}" if rest else "")), ("Set-Cookie", cookie), ("Content-Length", "0")]
 
-    def wsgi(self, app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
-        """Return a WSGI application behind the gate."""
-
-        def gated(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-            path, query = environ.get("PATH_INFO", "/"), environ.get("QUERY_STRING", "")
-            onward = self.redirect(path, query)
-            if onward is not None:
-                start_response("303 See Other", onward)
-                return [b""]
-            if self.lets_in(environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_COOKIE", "")):
-                return app(environ, start_response)
-            start_response("401 Unauthorized", _refusal_headers())
-            return [_REFUSAL]
-
-        return gated
+    def answers(self, request: Any) -> bool:
+        """Return whether a request of `http.server` may go on; one that may not is answered."""
+        path, _, query = request.path.partition("?")
+        onward = self.redirect(path, query)
+        headers = request.headers
+        if onward is None and self.lets_in(headers.get("Authorization", ""), headers.get("Cookie", "")):
+            return True
+        code, lines, body = (401, _refusal_headers(), _REFUSAL) if onward is None else (303, onward, b"")
+        request.close_connection = True  # what else was sent with it is not read
+        request.send_response_only(code)
+        for name, value in [*lines, ("Connection", "close")]:
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(body)
+        return False
 
     def asgi(self, app: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
         """Return an ASGI application behind the gate."""
@@ -108,18 +117,16 @@ async def _answer(send: Any, status: int, headers: list[tuple[str, str]], body: 
     await send({"type": "http.response.body", "body": body})
 
 
-def _wsgiref(module: Any, gate: TokenGate) -> None:
-    own = module.WSGIServer.set_app
-    module.WSGIServer.set_app = lambda self, app: own(self, gate.wsgi(app))
+def _socketserver(module: Any, gate: TokenGate) -> None:
+    own = module.StreamRequestHandler.setup
 
+    def setup(self: Any) -> None:
+        own(self)
+        read = getattr(self, "parse_request", None)  # it speaks HTTP
+        if read is not None:
+            self.parse_request = lambda: read() and gate.answers(self)
 
-def _werkzeug(module: Any, gate: TokenGate) -> None:
-    own = module.BaseWSGIServer.__init__
-
-    def made(self: Any, host: str, port: int, app: Any, *rest: Any, **more: Any) -> None:
-        own(self, host, port, gate.wsgi(app), *rest, **more)
-
-    module.BaseWSGIServer.__init__ = made
+    module.StreamRequestHandler.setup = setup
 
 
 def _uvicorn(module: Any, gate: TokenGate) -> None:
@@ -133,8 +140,7 @@ def _uvicorn(module: Any, gate: TokenGate) -> None:
 
 
 _SERVERS: dict[str, Callable[[Any, TokenGate], None]] = {
-    "wsgiref.simple_server": _wsgiref,
-    "werkzeug.serving": _werkzeug,
+    "socketserver": _socketserver,
     "uvicorn.config": _uvicorn,
 }
 
@@ -174,23 +180,68 @@ class _WrappingLoader(Loader):
         self._wrap(module, self._gate)
 
 
+def python_words(argv: Sequence[str]) -> tuple[list[str], list[str]] | None:
+    """Return the words that start the Python of a program, and what that is to run: `-m MODULE`, `-c TEXT` or `-- FILE`, with arguments.
+
+    Returns:
+        None: it is no program of Python.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    program = shutil.which(argv[0])
+    if program is None:
+        raise FileNotFoundError(f"there is no program {argv[0]} that can be executed")
+    if not _PYTHON.match(os.path.basename(argv[0])):
+        python = _python_of(program)
+        return (python, [_FILE, program, *argv[1:]]) if python else None
+    options, rest = [program], list(argv[1:])
+    while rest and rest[0].startswith("-") and rest[0] not in (_MODULE, _TEXT):
+        options += [rest.pop(0) for _ in range(2 if rest[0] in _WITH_VALUE else 1)]
+    return (options, rest if rest[0].startswith("-") else [_FILE, *rest]) if rest else None
+
+
+def _python_of(script: str) -> list[str]:
+    """Return what the first line of a script has run it, where that is Python; else nothing."""
+    with open(script, "rb") as file:
+        first, second = (file.readline(4096).decode(errors="replace") for _ in range(2))
+    try:
+        # What pip writes where the path of Python is too long for a first line.
+        words = shlex.split(second[len("'''exec'") :] if second.startswith("'''exec'") else first.partition("#!")[2])
+    except ValueError:
+        return []
+    if words and os.path.basename(words[0]) == "env":
+        words = words[2:] if words[1:2] == ["-S"] else words[1:]
+    words = words[: words.index("$0")] if "$0" in words else words
+    python = shutil.which(words[0]) if words and _PYTHON.match(os.path.basename(words[0])) else None
+    return [python, *words[1:]] if python else []
+
+
 def main() -> None:
-    """Run the program behind the gate."""
-    token_file, program, *arguments = sys.argv[1:]
+    """Run the program behind the gate, in its own Python."""
+    token_file, *words = sys.argv[1:]
+    if words[0] not in (_MODULE, _TEXT, _FILE):
+        try:
+            found = python_words(words)
+        except FileNotFoundError as error:
+            sys.exit(f"cordee: {error}")
+        if found is None:
+            sys.exit(f"cordee: {words[0]} is no program of Python, whose web server the guard could hold")
+        python, rest = found
+        os.execv(python[0], [*python, os.path.abspath(__file__), token_file, *rest])
     with open(token_file) as file:
         gate = TokenGate(file.read().strip())
     sys.meta_path.insert(0, _Wrapping(gate))
-    sys.argv = [program, *arguments]
-    if program == "-m":
-        sys.argv = arguments
-        sys.path[0] = ""
-        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
-        return
-    path = shutil.which(program)
-    if path is None:
-        sys.exit(f"cordee: there is no program {program}")
-    sys.path.pop(0)
-    runpy.run_path(path, run_name="__main__")
+    kind, what, *arguments = words
+    sys.argv, sys.path[0] = [what, *arguments], ""
+    if kind == _MODULE:
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    elif kind == _TEXT:
+        sys.argv[0] = kind
+        exec(what, {"__name__": "__main__"})
+    else:
+        sys.path[0] = os.path.dirname(os.path.realpath(what))
+        runpy.run_path(what, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -108,11 +108,12 @@ def _run_beside(folder: ServiceFolder, loaded: LoadedBlueprint) -> None:
     assert run is not None
     told, record = read_state(state_path(run.root, folder.name)), folder.record()
     spec = host_document(loaded, folder, record["revision"], wish_of(record))
-    code = run_beside(spec, run.root, told, list(loaded.blueprint.backup.before or ()))
+    words = loaded.blueprint.backup.before or ()
+    code = run_beside(spec, run.root, told, list(words) if "container" in spec else loaded.command(words))
     if code:
         raise ServiceError(
             f"[backup] before of {folder.name} ended with exit code {code}",
-            given=" ".join(loaded.blueprint.backup.before or ()),
+            given=" ".join(words),
             next="see what it said above; stop the service to copy its volumes as they are",
         )
 
@@ -121,6 +122,7 @@ def _write(folder: ServiceFolder, loaded: LoadedBlueprint, path: Path) -> Backup
     blueprint = loaded.blueprint
     left_out = [name for name, volume in blueprint.volumes.items() if not volume.backup]
     about = {"schema": SCHEMA, "service": folder.name, "root": str(folder.root), "at": unix_s(), "left_out": left_out}
+    about["source"] = str(loaded.source)
     about.update({key: value for key, value in folder.record().items() if key in _KEPT})
     digests: dict[str, str] = {}
     part = path.with_name(f".{path.name}.part")
@@ -307,7 +309,8 @@ def _from_file(path: Path, made: ServiceFolder) -> tuple[dict[str, Any], LoadedB
         (made.root / name).unlink()
     for secret in (made.root / "secrets").iterdir():
         secret.chmod(0o600)
-    return about, read_blueprint(text, made.root / _BLUEPRINT)
+    source = about.get("source")
+    return about, read_blueprint(text, made.root / _BLUEPRINT, source=Path(source) if source else None)
 
 
 class Move(NamedTuple):

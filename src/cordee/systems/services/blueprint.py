@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -18,6 +19,7 @@ from cordee.core.errors import UsageError
 from cordee.core.findings import Finding
 from cordee.core.secrets import masked_words
 from cordee.core.words import did_you_mean
+from cordee.job.command import script_of
 from cordee.systems.services.node.texts import references
 
 SCHEMA = 1
@@ -215,7 +217,7 @@ class Blueprint(Document):
     install: Lines = ()
     """Commands that install the program on this machine."""
     argv: Argv | None = None
-    """The program and its arguments; no shell runs."""
+    """The program and its arguments; no shell runs. What a relative path names lies beside the blueprint's file."""
     look_in: Lines = ()
     """Folders in which programs are looked for besides PATH, with wildcards."""
     setup: Annotated[tuple[Argv, ...], BeforeValidator(_commands)] = ()
@@ -329,6 +331,7 @@ class LoadedBlueprint:
         text: as it was given.
         origin: whose catalogue it is from: `built-in`, `site`, `user`, or `file`.
         findings: what is worth saying although nothing is wrong.
+        source: the file that a person wrote, where `path` is a copy; programs named by a relative path lie beside it.
     """
 
     blueprint: Blueprint
@@ -336,6 +339,20 @@ class LoadedBlueprint:
     text: str
     origin: str = "file"
     findings: tuple[Finding, ...] = ()
+    source: Path = Path()
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """Return a command with what it names beside the blueprint by its whole path: the program, a script, words such as ./NAME."""
+        folder = self.source.parent.absolute()
+        script = script_of(tuple(words))
+        return [
+            os.path.normpath(str(folder).replace("{", "{{").replace("}", "}}") + f"/{word}")
+            if word.startswith(("./", "../"))
+            or (number == 0 and "/" in word and word[0] not in "/{")
+            or (word == script and word[0] not in "/{" and (folder / word).is_file())
+            else word
+            for number, word in enumerate(words)
+        ]
 
     def place(self, *keys: str) -> tuple[str, int | None]:
         """Return (file, line) of a key."""
@@ -365,8 +382,11 @@ def load_blueprint(path: Path, origin: str = "file") -> LoadedBlueprint:
     return read_blueprint(read_text(path, "a service blueprint"), path, origin)
 
 
-def read_blueprint(text: str, path: Path, origin: str = "file") -> LoadedBlueprint:
+def read_blueprint(text: str, path: Path, origin: str = "file", source: Path | None = None) -> LoadedBlueprint:
     """Return the blueprint that a text is.
+
+    Args:
+        source: the file that a person wrote; None: `path`.
 
     Raises:
         DocumentError: as `load_blueprint`.
@@ -387,11 +407,11 @@ def read_blueprint(text: str, path: Path, origin: str = "file") -> LoadedBluepri
         return ValuePlace(str(path), find_line(text, keys) or 1)
 
     blueprint = validated(Blueprint, values, place)
-    loaded = LoadedBlueprint(blueprint, path, text, origin)
+    loaded = LoadedBlueprint(blueprint, path, text, origin, source=source or path)
     faults = [*_wrong_references(loaded), *_wrong_ports(loaded), *_wrong_parameters(loaded)]
     if faults:
         raise document_error(faults)
-    return LoadedBlueprint(blueprint, path, text, origin, tuple(_remarks(loaded)))
+    return replace(loaded, findings=tuple(_remarks(loaded)))
 
 
 def parameter_values(blueprint: Blueprint, given: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from cordee.core.errors import DocumentError, UsageError
 from cordee.core.findings import Finding
 from cordee.core.words import did_you_mean
 from cordee.systems.services.blueprint import LoadedBlueprint, load_blueprint
+from cordee.systems.services.instance import ServiceFolder
 
 SITE_FOLDER = Path("/etc/cordee/services")
 _ENTRIES = Path(__file__).parent / "entries"
@@ -45,6 +46,22 @@ def catalogue() -> tuple[dict[str, LoadedBlueprint], list[Finding]]:
                 continue
             found[path.stem] = loaded
     return found, faults
+
+
+def blueprint_again(folder: ServiceFolder) -> LoadedBlueprint:
+    """Return the blueprint of a deployed service as its file or catalogue has it now; what was kept of it where that is gone.
+
+    Raises:
+        CordeeError: it is wrong, or cannot be read.
+    """
+    kept = folder.blueprint()
+    own = kept.source != kept.path and kept.source.parent not in [place for _, place in catalogue_folders()]
+    if own:
+        return load_blueprint(kept.source) if kept.source.is_file() else kept
+    try:
+        return find_blueprint(folder.record()["blueprint"])
+    except UsageError:
+        return kept
 
 
 def find_blueprint(given: str) -> LoadedBlueprint:

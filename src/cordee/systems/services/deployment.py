@@ -34,6 +34,7 @@ from cordee.wire.ports import pick_port
 
 _POLL_S = 0.1
 _SILENT_S = 45.0
+_LINE = 400
 _STATES = FollowedStates()
 
 
@@ -169,13 +170,14 @@ def deploy(
         told: told what it waits for, whenever that changes.
 
     Raises:
-        UsageError, DocumentError: it cannot be deployed so.
+        UsageError, DocumentError: it cannot be deployed so; a service that was not there leaves nothing.
         ServiceError: it runs already.
         ServiceFailing: it has not become ready.
     """
     folder = ServiceFolder(services_folder() / name)
     for before in loaded.blueprint.after:
         _require_ready(before, name)
+    new = not folder.root.exists()
     folder.make()
     with folder.changing():
         if folder.exists():
@@ -187,7 +189,12 @@ def deploy(
                     allowed="a name that is free",
                     next=f"`cordee service upgrade {name}`, `cordee service stop {name}`, or another --name",
                 )
-        start(folder, loaded, wish, "deployed")
+        try:
+            start(folder, loaded, wish, "deployed")
+        except CordeeError:
+            if new and not any(folder.runs.iterdir()):
+                folder.remove()
+            raise
     return waited(folder, wait_s, told)
 
 
@@ -231,7 +238,7 @@ def start(folder: ServiceFolder, loaded: LoadedBlueprint, wish: Wish, event: str
         CordeeError: it cannot be.
     """
     number, job = write_revision(loaded, folder, wish)
-    started = start_run(job, folder, wish) if run else None
+    started = start_run(job, loaded, folder, wish) if run else None
     folder.write(record_of(folder, loaded, wish, number, started), event)
     prune_runs(folder)
 
@@ -270,7 +277,9 @@ def waited(folder: ServiceFolder, wait_s: float, told: Callable[[ServiceStatus],
             return now
         if now.over:
             raise ServiceFailing(
-                f"{folder.name} {now.state}: {now.why}", given=now.run, next=f"`cordee service logs {folder.name}`"
+                f"{folder.name} {now.state}: {now.why}{_last_words(folder)}",
+                given=now.run,
+                next=f"`cordee service logs {folder.name}`",
             )
         if monotonic() > until:
             raise ServiceFailing(
@@ -282,6 +291,13 @@ def waited(folder: ServiceFolder, wait_s: float, told: Callable[[ServiceStatus],
             said = now.state
             told(now)
         time.sleep(_POLL_S)
+
+
+def _last_words(folder: ServiceFolder) -> str:
+    """Return the last line that the program of a service printed, in words that follow why it ended; empty: none."""
+    ours = (f"cordee service {folder.name}: ", "  given:", "  allowed:", "  next:")
+    line = next((line for line in reversed(printed(folder)) if line.strip() and not line.startswith(ours)), "").strip()
+    return f"; it printed: {line[:_LINE]}" if line else ""
 
 
 def _is_reached(folder: ServiceFolder) -> bool:

@@ -155,7 +155,7 @@ def _take_over(
     assert old is not None
     prune_runs(folder)
     number, job = write_revision(loaded, folder, wish)
-    new = start_run(job, folder, wish)
+    new = start_run(job, loaded, folder, wish)
     _note(folder, "hand-over begun", next=str(new.root))
     wanted = record_of(folder, loaded, wish, number, new)
     try:

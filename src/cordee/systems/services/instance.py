@@ -60,7 +60,7 @@ class ServiceFolder:
     ```
     services/<name>/
       service.json      what is deployed: target, cluster, parameters, revision, run
-      revisions/<n>/    blueprint.toml, and what its program is started from
+      revisions/<n>/    blueprint.toml, the path of the file that it was deployed from, and what its program is started from
       secrets/          one file of mode 0600 each
       volumes/          its data
       runs/             its runs
@@ -147,7 +147,7 @@ class ServiceFolder:
         """
         path = self.revision(number or self.record()["revision"]) / "blueprint.toml"
         try:
-            return read_blueprint(path.read_text(), path)
+            return read_blueprint(path.read_text(), path, source=self._source(path.parent))
         except OSError as error:
             raise ServiceError(
                 f"{self.name} has no revision {number}",
@@ -155,6 +155,13 @@ class ServiceFolder:
                 allowed=self.revisions(),
                 next="`cordee service status`",
             ) from error
+
+    def _source(self, revision: Path) -> Path | None:
+        """Return the file that a revision was deployed from; None: nobody has written it down."""
+        try:
+            return Path((revision / "source").read_text())
+        except OSError:
+            return None
 
     def revisions(self) -> list[int]:
         """Return the numbers of all revisions."""
@@ -227,14 +234,16 @@ class ServiceFolder:
             yield
 
     def keep_revision(self, loaded: LoadedBlueprint) -> int:
-        """Keep a blueprint as the next revision; the text of an earlier one is that revision again."""
-        known = self.revisions()
+        """Keep a blueprint as the next revision; the text and file of an earlier one is that revision again."""
+        known, source = self.revisions(), loaded.source.absolute()
         for earlier in reversed(known):
-            if (self.revision(earlier) / "blueprint.toml").read_text() == loaded.text:
+            folder = self.revision(earlier)
+            if (folder / "blueprint.toml").read_text() == loaded.text and self._source(folder) in (None, source):
                 return earlier
         number = known[-1] + 1 if known else 1
         folder = self.revision(number)
         folder.mkdir(0o700)
+        write_atomically(folder / "source", str(source))
         write_atomically(folder / "blueprint.toml", loaded.text)
         return number
 

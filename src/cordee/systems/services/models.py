@@ -30,8 +30,8 @@ def made_ready(folder: ServiceFolder, loaded: LoadedBlueprint, source: str, conf
         UsageError: the service serves no model.
         CordeeError: there is no such model, or it must not be loaded.
     """
-    folder.make()
     models, volume = _models(loaded), folder.volume(VOLUME)
+    folder.make()
     before = folder.record()["parameters"].get(PARAMETER, "") if folder.exists() else ""
     made = models.prepare(source, None, config, volume)
     models.prune(volume, {str(made), before})

@@ -9,16 +9,19 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cordee.core.backends import backend
 from cordee.core.documents.faults import document_error
+from cordee.core.documents.toml_lines import find_line
 from cordee.core.documents.toml_text import value_text
-from cordee.core.errors import UsageError
+from cordee.core.errors import DocumentError, UsageError
 from cordee.core.findings import Finding
 from cordee.core.web import token_guard
+from cordee.job.cluster import load_cluster
+from cordee.job.command import interpreter_path
 from cordee.job.profile import ClusterProfile
 from cordee.machine.processes.module_command import module_argv
 from cordee.runs.folder import RunFolder, write_atomically
@@ -35,7 +38,10 @@ from cordee.systems.services.blueprint import (
 from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import ServiceFolder
 from cordee.systems.services.kubernetes.names import LONGEST_PORT, wrong_names
-from cordee.systems.services.node.texts import references
+from cordee.systems.services.node.texts import read_state, references, state_path
+
+# Keys of the job's [need], and those of a blueprint that they come from.
+_NEEDS = {"gpus_per_node": "gpus", "cpus_per_rank": "cpus", "memory": "memory", "time": "time"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ Refusal = tuple[tuple[str, ...], str, str]
 def refusals(loaded: LoadedBlueprint, target: Target, bind: str = "loopback") -> list[Finding]:
     """Return what a target cannot honour of a blueprint, each by name."""
     blueprint = loaded.blueprint
-    own = _not_on_kubernetes(blueprint) if target == KUBERNETES else _not_as_a_run(blueprint, bind)
+    own = _not_on_kubernetes(blueprint) if target == KUBERNETES else _not_as_a_run(loaded, bind)
     return [
         loaded.finding(keys, f"{target} cannot honour it: {text}", "target-refuses", what, given=target)
         for keys, text, what in (*_without_program(blueprint, target), *own)
@@ -91,7 +97,8 @@ def _without_program(blueprint: Blueprint, target: Target) -> Iterator[Refusal]:
         yield ("image",), "there is no podman on this machine", "install podman, or choose another target"
 
 
-def _not_as_a_run(blueprint: Blueprint, bind: str) -> Iterator[Refusal]:
+def _not_as_a_run(loaded: LoadedBlueprint, bind: str) -> Iterator[Refusal]:
+    blueprint = loaded.blueprint
     if blueprint.replicas > 1:
         text = f"replicas = {blueprint.replicas}: one run is one program"
         yield ("replicas",), text, "choose kubernetes, or replicas = 1"
@@ -103,9 +110,21 @@ def _not_as_a_run(blueprint: Blueprint, bind: str) -> Iterator[Refusal]:
         if volume.storage_class:
             text = f"the volume {name} asks for a StorageClass"
             yield ("volumes", name, "class"), text, "leave class out, or choose kubernetes"
+    if blueprint.guard == "token" and blueprint.argv and _is_no_python(loaded.command(blueprint.argv)):
+        text = f'guard = "token" holds the web servers of Python programs alone, and {blueprint.argv[0]} is none'
+        what = 'name the Python script, ["python", "./serve.py", ...]; or guard = "own" where the program asks for a password'
+        yield ("guard",), text, what
     if bind == "network" and blueprint.guard == "none":
         text = "it would be open to the whole network without credentials"
         yield ("guard",), text, "bind it to loopback, or set guard"
+
+
+def _is_no_python(argv: list[str]) -> bool:
+    """Return whether a program is on this machine and no Python runs it."""
+    try:
+        return not argv[0].startswith("-") and token_guard.python_words(argv) is None
+    except FileNotFoundError:
+        return False
 
 
 def _not_on_kubernetes(blueprint: Blueprint) -> Iterator[Refusal]:
@@ -163,13 +182,13 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
                 f"{blueprint.name} has no port {name}", given=name, allowed=list(blueprint.ports) or "none"
             )
     inside = wish.target == "podman"
-    argv = (blueprint.image_argv if inside else _program(blueprint)) or ()
+    argv = (blueprint.image_argv if inside else _program(loaded)) or ()
     document: dict[str, Any] = {
         "schema": 1,
         "service": folder.name,
         "revision": number,
         "argv": list(argv),
-        "setup": [] if inside else [list(words) for words in blueprint.setup],
+        "setup": [] if inside else [loaded.command(words) for words in blueprint.setup],
         "env": dict(blueprint.env),
         "files": dict(blueprint.files),
         "client": dict(blueprint.client),
@@ -178,9 +197,9 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
             name: {"protocol": port.protocol, "number": wish.ports.get(name), "inside": port.port}
             for name, port in blueprint.ports.items()
         },
-        "ready": _probe(blueprint.ready, blueprint),
-        "live": _probe(blueprint.live, blueprint) if blueprint.live else None,
-        "closed": _closed(blueprint.closed, blueprint) if blueprint.closed else None,
+        "ready": _probe(blueprint.ready, loaded),
+        "live": _probe(blueprint.live, loaded) if blueprint.live else None,
+        "closed": _closed(blueprint.closed, loaded) if blueprint.closed else None,
         "volumes": {
             name: {"path": str(folder.volume(name)), "inside": volume.path}
             for name, volume in blueprint.volumes.items()
@@ -194,14 +213,15 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
         ),
         "guard": blueprint.guard,
         "door": _door_urls(blueprint, wish),
-        "restored": {"argv": list(blueprint.backup.after), "marker": str(folder.root / "restored")}
+        "restored": {"argv": loaded.command(blueprint.backup.after), "marker": str(folder.root / "restored")}
         if blueprint.backup.after
         else None,
         "bind": wish.bind,
         "idle_s": blueprint.idle if wish.idle_s is None else wish.idle_s,
         "stop_s": blueprint.stop,
         "lock": str(folder.lock) if blueprint.has_one_writer else None,
-        "path": [] if inside else [str(Path(sys.executable).parent), *blueprint.look_in],
+        "path": [] if inside else [*blueprint.look_in, str(Path(sys.executable).parent)],
+        "put_first": interpreter_path(os.environ),
         "install": "; ".join(blueprint.install),
     }
     if inside:
@@ -242,20 +262,20 @@ def _door_urls(blueprint: Blueprint, wish: Wish) -> dict[str, str]:
     return {name: DoorFolder().url(wish.door)}
 
 
-def _program(blueprint: Blueprint) -> tuple[str, ...]:
+def _program(loaded: LoadedBlueprint) -> list[str]:
     """Return the program on a host, behind the guard where that asks for the token."""
-    argv = blueprint.argv or ()
-    if blueprint.guard != "token":
+    argv = loaded.command(loaded.blueprint.argv or ())
+    if loaded.blueprint.guard != "token":
         return argv
-    return (sys.executable, token_guard.__file__, "{secret.token}", *argv)
+    return [sys.executable, token_guard.__file__, "{secret.token}", *argv]
 
 
-def _probe(probe: ServiceProbe, blueprint: Blueprint) -> dict[str, Any]:
+def _probe(probe: ServiceProbe, loaded: LoadedBlueprint) -> dict[str, Any]:
     return {
-        "port": probe.port or blueprint.main_port,
+        "port": probe.port or loaded.blueprint.main_port,
         "path": probe.path,
         "status": probe.status,
-        "command": list(probe.command) if probe.command else None,
+        "command": loaded.command(probe.command) if probe.command else None,
         "every_s": probe.every,
         "timeout_s": probe.timeout,
         "within_s": probe.within,
@@ -263,9 +283,14 @@ def _probe(probe: ServiceProbe, blueprint: Blueprint) -> dict[str, Any]:
     }
 
 
-def _closed(closed: ClosedProbe, blueprint: Blueprint) -> dict[str, Any]:
-    command = list(closed.command) if closed.command else None
-    return {"port": closed.port or blueprint.main_port, "path": closed.path, "command": command, "timeout_s": 5.0}
+def _closed(closed: ClosedProbe, loaded: LoadedBlueprint) -> dict[str, Any]:
+    command = loaded.command(closed.command) if closed.command else None
+    return {
+        "port": closed.port or loaded.blueprint.main_port,
+        "path": closed.path,
+        "command": command,
+        "timeout_s": 5.0,
+    }
 
 
 def job_text(blueprint: Blueprint, folder: ServiceFolder, spec: Path, wish: Wish) -> str:
@@ -309,11 +334,22 @@ def write_revision(loaded: LoadedBlueprint, folder: ServiceFolder, wish: Wish) -
     number = folder.keep_revision(loaded)
     folder.keep_secrets(loaded.blueprint)
     document = host_document(loaded, folder, number, wish)
+    document["ports_before"] = _ports_before(folder)
+    document["network_interface"] = load_cluster(wish.cluster).network_interface
     spec, job = host_path(folder, document), folder.revision(number) / "job"
     job.mkdir(0o700, exist_ok=True)
     write_atomically(spec, json.dumps(document, indent=1))
     write_atomically(job / "cordee.toml", job_text(loaded.blueprint, folder, spec, wish))
     return number, job
+
+
+def _ports_before(folder: ServiceFolder) -> dict[str, int]:
+    """Return the ports of the newest run that had any: clients know them."""
+    for run in sorted(folder.runs.iterdir(), reverse=True):  # their names begin alike and go on with the time
+        endpoints = read_state(state_path(run, folder.name)).get("endpoints")
+        if endpoints:
+            return {one["name"]: one["port"] for one in endpoints}
+    return {}
 
 
 def host_path(folder: ServiceFolder, document: dict[str, Any]) -> Path:
@@ -322,20 +358,37 @@ def host_path(folder: ServiceFolder, document: dict[str, Any]) -> Path:
     return folder.revision(document["revision"]) / f"host-{digest}.json"
 
 
-def start_run(job: Path, folder: ServiceFolder, wish: Wish) -> RunFolder:
-    """Submit a service's job, and return its run.
+def start_run(job: Path, loaded: LoadedBlueprint, folder: ServiceFolder, wish: Wish) -> RunFolder:
+    """Submit the job of a service of this blueprint, and return its run.
 
     Raises:
-        CordeeError: it cannot be planned or submitted.
+        DocumentError: the job that it becomes cannot be planned.
+        CordeeError: it cannot be submitted.
     """
     from cordee.job.submit import plan_of, submitter_of
     from cordee.job.submit.prepare import create_run, prepare
 
-    prepared = prepare(str(job), wish.cluster, dict(wish.settings), folder.runs)
-    prepared.require_valid()
+    try:
+        prepared = prepare(str(job), wish.cluster, dict(wish.settings), folder.runs)
+        prepared.require_valid()
+    except DocumentError as error:
+        raise document_error([_of_blueprint(one, job / "cordee.toml", loaded) for one in error.findings]) from None
     run = create_run(prepared)
     submitter_of(run).submit(run, plan_of(run))
     return run
+
+
+def _of_blueprint(fault: Finding, job: Path, loaded: LoadedBlueprint) -> Finding:
+    """Return a fault of the job that a service becomes as one of what the person has written: nobody edits that job."""
+    if fault.file != str(job):
+        return replace(fault, next="change what --job gives") if "[on." in (fault.next or "") else fault
+    key = job.read_text().splitlines()[fault.line - 1].partition(" = ")[0] if fault.line else ""
+    need = _NEEDS.get(key)
+    if need is None:
+        return replace(fault, file=None, line=None, next="set the key of the job that it becomes: --job KEY=VALUE")
+    line = find_line(loaded.text, ("need", need))
+    what = f"change [need] {need} of the blueprint, or give --job need.{key}=VALUE"
+    return replace(fault, file=str(loaded.source), line=line, next=what)
 
 
 def owner_of(blueprint: Blueprint) -> str:

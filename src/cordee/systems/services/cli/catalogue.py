@@ -109,7 +109,7 @@ def new(name: str, base: str | None, directory: str) -> None:
 @click.option("--target", type=click.Choice(TARGETS), help="Whether this target can honour it, too.")
 @json_option
 def check(service: str, target: Target | None, as_json: bool) -> None:
-    """Check a blueprint, with file and line of each fault. Exit code 2: it is wrong.
+    """Check a blueprint, with file and line of each fault, and whether some target can honour it. Exit code 2: it is wrong.
 
     \b
     Example:
@@ -120,7 +120,9 @@ def check(service: str, target: Target | None, as_json: bool) -> None:
 
     try:
         loaded = find_blueprint(service)
-        findings = [*loaded.findings, *(refusals(loaded, target) if target else ())]
+        refused = {one: refusals(loaded, one) for one in ([target] if target else TARGETS)}
+        nearest: Target = target or ("process" if loaded.blueprint.argv else "kubernetes")
+        findings = [*loaded.findings, *(refused[nearest] if all(refused.values()) else ())]
     except DocumentError as error:
         findings = error.findings
     valid = not any(finding.severity == "error" for finding in findings)

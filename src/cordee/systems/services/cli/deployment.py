@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -173,7 +174,7 @@ def deploy(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Start SERVICE, an entry of the catalogue or the file of a blueprint, as a run, and wait until it is ready.
+    """Start SERVICE, an entry of the catalogue, the file of a blueprint, or one that was deployed before, as a run, and wait until it is ready.
 
     It listens on loopback, and asks for a token or password that only you can read. On Kubernetes its manifests are applied by
     kubectl, what an earlier release has left is pruned, and Secrets are made where they are not there.
@@ -186,11 +187,15 @@ def deploy(
       cordee service deploy endpoint --model last --replicas 1..4
       cordee service deploy postgresql --on alps --time 12h
     """
-    from cordee.systems.services.catalogue import find_blueprint
+    from cordee.systems.services.catalogue import blueprint_again, find_blueprint
     from cordee.systems.services.deployment import deploy as deployed
     from cordee.systems.services.draft import require_name
+    from cordee.systems.services.instance import ServiceFolder, services_folder
 
-    loaded, parameters = find_blueprint(service), pairs(settings, "--set")
+    parameters, there = pairs(settings, "--set"), ServiceFolder(services_folder() / service)
+    again = target != KUBERNETES and not service.endswith(".toml") and os.sep not in service and there.exists()
+    loaded = blueprint_again(there) if again else find_blueprint(service)
+    name = name or (service if again else None)
     of_runs = {key: options.pop(key) for key in _OF_RUNS}
     if target == KUBERNETES:
         cluster = of_runs.pop("cluster")
@@ -334,7 +339,12 @@ def stop(service: str, remove: bool, namespace: str, context: str, as_json: bool
 
 @click.command("upgrade")
 @click.argument("service")
-@click.option("--to", "blueprint", metavar="SERVICE", help="The blueprint (default: the catalogue's of the same name).")
+@click.option(
+    "--to",
+    "blueprint",
+    metavar="SERVICE",
+    help="The blueprint (default: the file or entry of the catalogue that it was deployed from).",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the blueprint.")
 @click.option("--rotate", multiple=True, metavar="SECRET", help="Make a generated secret anew.")
 @click.option("--model", metavar="RUN|PATH", help="Serve another model: replicas are replaced one by one.")
@@ -363,7 +373,7 @@ def upgrade(
       cordee service upgrade endpoint --rotate token
       cordee service upgrade endpoint --model last
     """
-    from cordee.systems.services.catalogue import find_blueprint
+    from cordee.systems.services.catalogue import blueprint_again, find_blueprint
     from cordee.systems.services.handover import upgrade as upgraded
     from cordee.systems.services.instance import find_service
     from cordee.systems.services.models import change
@@ -375,13 +385,7 @@ def upgrade(
         shown(change(folder, model, config, duration(wait, "--wait"), _said), as_json)
         return
     same = rotate or settings
-    loaded = (
-        find_blueprint(blueprint)
-        if blueprint
-        else folder.blueprint()
-        if same
-        else find_blueprint(folder.record()["blueprint"])
-    )
+    loaded = find_blueprint(blueprint) if blueprint else folder.blueprint() if same else blueprint_again(folder)
     for name in rotate:
         folder.rotate(name, loaded.blueprint)
     shown(

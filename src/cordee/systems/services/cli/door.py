@@ -45,13 +45,15 @@ def start(address: str, certificate: str | None, key: str | None, user_header: s
       cordee service door start --address $(hostname) --certificate host.pem --key host.key
       cordee service door start --user-header X-Forwarded-User
     """
+    from cordee.backends.slurm.node.addresses import reachable_address
     from cordee.systems.services.door._base import PROXY_HEADER
     from cordee.systems.services.door.folder import DoorFolder
 
     if bool(certificate) != bool(key):
         raise UsageError("a certificate and its key belong together", given=certificate or key, allowed="both, or none")
     try:
-        at = socket.gethostbyname(address)
+        own = address == socket.gethostname()
+        at = reachable_address(None) if own else socket.gethostbyname(address)
     except OSError:
         raise UsageError(
             "is no address of this machine", given=address, allowed="an address or a host's name"

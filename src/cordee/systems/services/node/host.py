@@ -74,7 +74,9 @@ class ServiceHost:
         self._place = ServiceLocation(spec, self._state_file.parent / f"{self._name}.files")
         self._log: Any = None
         self._hopeless = False
-        self._proven = bool(read_state(self._state_file).get("proven"))  # was it ever ready, in this run?
+        before = read_state(self._state_file)  # of another host of this run
+        self._proven = bool(before.get("proven"))  # was it ever ready, in this run?
+        self._place.ports.update((one["name"], one["port"]) for one in before.get("endpoints", ()))
         self._marks: dict[str, bool] = {}
         self._drain_by: Optional[float] = None
         self._tells = bool(spec.get("tells"))
@@ -187,6 +189,7 @@ class ServiceHost:
             code = self._program.code
             if code is not None:
                 text = f"its program ended with {_exit_words(code)} after {monotonic() - self._began:.0f} s{self._place.full}"
+                text += "" if self._proven else self._place.missing
                 raise ServiceFailed(text, next="see its output: `cordee service logs`")
             now = monotonic()
             if self._is_over(now):
@@ -268,9 +271,8 @@ class ServiceHost:
         if not closed:
             return None
         words = [filled(word, place.known) for word in closed["command"] or ()]
-        stranger = {name: value for name, value in place.env.items() if name not in place.own}
         port = place.ports.get(closed["port"])
-        answer = ask_closed({**closed, "command": words}, place.address, port, stranger)
+        answer = ask_closed({**closed, "command": words}, place.address, port, place.stranger)
         if answer.right:
             return None
         if answer.got[:1] == "2" or answer.got.startswith("exit code 0"):

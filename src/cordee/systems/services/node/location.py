@@ -10,6 +10,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from cordee.backends.slurm.node.addresses import reachable_address
 from cordee.core.errors import CordeeError
 from cordee.runs.folder import write_atomically
 from cordee.systems.services.node.probe import words_of
@@ -42,8 +43,8 @@ class ServiceLocation:
 
     def __init__(self, spec: dict[str, Any], folder: Path) -> None:
         self._spec, self.folder = spec, folder
-        self.address: str = "127.0.0.1" if spec["bind"] == "loopback" else spec.get("address") or _own_address()
-        self.ports: dict[str, int] = {}
+        self.address: str = "127.0.0.1" if spec["bind"] == "loopback" else spec.get("address") or _own_address(spec)
+        self.ports: dict[str, int] = dict(spec.get("ports_before", {}))
         self.known: dict[str, str] = {}
         self.values: dict[str, str] = {}
         self.env: dict[str, str] = {}
@@ -55,8 +56,9 @@ class ServiceLocation:
         Raises:
             ServiceFailed: one that is asked for is taken.
         """
+        known, self.ports = self.ports, {}
         for name, about in self._spec["ports"].items():
-            number = about["number"]
+            number, before = about["number"], known.get(name, 0)
             if number is not None and not _free(self.address, number):
                 raise ServiceFailed(
                     f"the port {number} is taken",
@@ -64,7 +66,6 @@ class ServiceLocation:
                     allowed="a free port",
                     next="deploy without --port: a free one is found",
                 )
-            before = self.ports.get(name, 0)
             again = before if before and _free(self.address, before) else 0
             self.ports[name] = number or again or pick_port(self.address)
 
@@ -105,7 +106,19 @@ class ServiceLocation:
             if about["env_file"]:
                 own[about["env_file"]] = known[f"secret.{name}"]
         self.known, self.own = known, own
-        self.env = {**({} if inside else _plain_environment(spec["path"])), **own}
+        given = {} if inside else _plain_environment(spec["path"], spec["put_first"])
+        # Whoever deploys it may be a client of it already: that is for clients, and no setting of the program.
+        self.env = {**{name: value for name, value in given.items() if name not in spec["client"]}, **own}
+
+    @property
+    def stranger(self) -> dict[str, str]:
+        """The environment of a command that has no credentials."""
+        secrets = [value for value in self.values.values() if value]
+        return {
+            name: value
+            for name, value in self.env.items()
+            if name not in self.own and not any(secret in value for secret in secrets)
+        }
 
     @property
     def full(self) -> str:
@@ -115,6 +128,12 @@ class ServiceLocation:
                 if shutil.disk_usage(about["path"]).free < _ROOM_BYTES:
                     return f"; its volume {name} is full: {about['path']}"
         return ""
+
+    @property
+    def missing(self) -> str:
+        """What brings the program and all that it needs, in words that follow why it could not begin; empty: the blueprint does not say."""
+        install = self._spec["install"]
+        return f"; what it needs is installed by: {install}" if install else ""
 
     @property
     def endpoints(self) -> list[dict[str, Any]]:
@@ -136,16 +155,18 @@ def _free(address: str, port: int) -> bool:
     return True
 
 
-def _own_address() -> str:
-    """Return this node's address in the network, by its name."""
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"
+def _own_address(spec: dict[str, Any]) -> str:
+    """Return where other nodes reach this one."""
+    return reachable_address(os.environ.get("SLURMD_NODENAME"), spec.get("network_interface"))
 
 
-def _plain_environment(first: list[str]) -> dict[str, str]:
-    """Return this environment without what is meant for ranks: the service is no part of their world."""
+def _plain_environment(after: list[str], put_first: list[str]) -> dict[str, str]:
+    """Return this environment without what is meant for ranks: the service is no part of their world.
+
+    Args:
+        after: folders, with wildcards, in which programs are looked for that PATH does not have.
+        put_first: what a job puts before PATH, which the shell's own programs come before.
+    """
     mine = [
         place
         for place in os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -157,6 +178,8 @@ def _plain_environment(first: list[str]) -> dict[str, str]:
     env.pop("PYTHONPATH", None)
     if mine:
         env["PYTHONPATH"] = os.pathsep.join(mine)
-    there = [place for pattern in first for place in sorted(glob.glob(pattern), reverse=True)]
-    env["PATH"] = os.pathsep.join([*there, env.get("PATH", os.defpath)])
+    there = [place for pattern in after for place in sorted(glob.glob(pattern), reverse=True)]
+    path = env.get("PATH", os.defpath).split(os.pathsep)
+    own = path[len(put_first) :] if path[: len(put_first)] == put_first else path
+    env["PATH"] = os.pathsep.join([*own, *there])
     return env

@@ -63,7 +63,7 @@ class HostedProgram:
                 raise self._not_there(words[0], error) from None
             if code:
                 raise ServiceFailed(
-                    f"the set-up command {words[0]} ended with exit code {code}",
+                    f"the set-up command {words[0]} ended with exit code {code}{self._place.missing}",
                     next="see its output: `cordee service logs`",
                 )
         if after is not None and restored:
@@ -87,8 +87,8 @@ class HostedProgram:
             raise self._not_there(argv[0], error) from None
 
     def _not_there(self, program: str, error: OSError) -> ServiceFailed:
-        what = self._spec["install"] or "install it, or choose another target"
-        text = f"the program {program} cannot be started: {words_of(error)}"
+        text = f"the program {program} cannot be started: {words_of(error)}{self._place.missing}"
+        what = "install it, or choose another target"
         return ServiceFailed(text, given=program, allowed="a program of this machine", next=what)
 
     @property
