@@ -6,8 +6,9 @@ here, every folder `node/` of the others, and the `__init__.py` above these, whi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path, PurePath
+from pathlib import Path
 
 NODE_ROOMS = ("core", "machine", "wire", "runs", "client", "control")
 # Kits of the document side within these rooms.
@@ -15,17 +16,24 @@ DOCUMENT_KITS = ("core/documents", "core/draw", "core/terminal", "core/web", "ma
 PUBLISHED = ("checks.py",)  # what checks of other people import
 
 
-def is_node_side(path: PurePath) -> bool:
-    """Return whether a file of the package, named by its path within it, is of the node side by its own place."""
-    words = path.parts
-    if any(path.is_relative_to(kit) for kit in DOCUMENT_KITS):
+def _holds_node_side(folder: str) -> bool:
+    words = folder.split("/")
+    if any(folder == kit or folder.startswith(f"{kit}/") for kit in DOCUMENT_KITS):
         return False
-    return words[0] in NODE_ROOMS or "node" in words[:-1] or path.as_posix() in PUBLISHED
+    return words[0] in NODE_ROOMS or "node" in words
 
 
 def node_side_files(package: Path) -> Iterator[Path]:
     """Yield the Python files of the node side of a package, sorted."""
-    files = sorted(package.rglob("*.py"))
-    own = {path for path in files if is_node_side(path.relative_to(package))}
-    above = {folder for path in own for folder in path.parents if folder.is_relative_to(package)}
-    yield from (path for path in files if path in own or (path.name == "__init__.py" and path.parent in above))
+    found = {str(package / name) for name in PUBLISHED}
+    # By strings and folder by folder: each run that is made waits for this.
+    for place, _, names in os.walk(package):
+        if _holds_node_side(os.path.relpath(place, package).replace(os.sep, "/")):
+            found.update(os.path.join(place, name) for name in names if name.endswith(".py"))
+    above: set[str] = set()
+    for folder in {os.path.dirname(path) for path in found}:
+        while len(folder) >= len(str(package)) and folder not in above:
+            above.add(folder)
+            folder = os.path.dirname(folder)
+    found.update(init for folder in above if os.path.isfile(init := os.path.join(folder, "__init__.py")))
+    yield from map(Path, sorted(found))

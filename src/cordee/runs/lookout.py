@@ -23,7 +23,7 @@ LOCAL_PER_S, LOCAL_BURST = 40.0, 200.0
 # Its folder opened and listed, and each writer's file opened.
 JOURNAL_COST = 6.0
 TELEMETRY_COST = 28.0
-_QUICK_S, _QUICKEST_PAUSE_S = 5.0, 0.1
+_QUICK_S, _QUICKEST_PAUSE_S, _QUICKEST_LOCAL_PAUSE_S = 5.0, 0.1, 0.03
 _LONGEST_PAUSE_S, _LONGEST_LOCAL_PAUSE_S = 2.0, 0.2
 _SLOWER = 1.3
 _ANYWAY_S = 10.0
@@ -52,6 +52,9 @@ class Lookout:
         shared_per_s: metadata operations a second where the file system is one that others use, too; less where several wait.
         shared: whether it is; None: as the kernel says.
         clock: monotonic seconds.
+
+    Attributes:
+        quickest_s: the shortest pause between two looks.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Lookout:
         self._clock = clock
         shared = is_shared(str(folder.root)) if shared is None else shared
         self._longest = _LONGEST_PAUSE_S if shared else _LONGEST_LOCAL_PAUSE_S
+        self.quickest_s = _QUICKEST_PAUSE_S if shared else _QUICKEST_LOCAL_PAUSE_S
         now = clock()
         self.budget = (
             SharedBudget(folder.root, shared_per_s, SHARED_BURST, now)
@@ -79,7 +83,7 @@ class Lookout:
         self._grown: set[str] = set()
         self._telemetry = False
         self._quick_until = now + _QUICK_S
-        self._pause = _QUICKEST_PAUSE_S
+        self._pause = self.quickest_s
         self._anyway = now
 
     def look(self) -> RunSeen:
@@ -156,7 +160,7 @@ class Lookout:
 
     def _slow_down(self, now: float, *, news: bool) -> None:
         if now < self._quick_until:
-            self._pause = _QUICKEST_PAUSE_S
+            self._pause = self.quickest_s
         elif news:
             self._pause = min(self._longest, max(_LONGEST_LOCAL_PAUSE_S, self._pause / _SLOWER))
         else:

@@ -318,7 +318,7 @@ def test_the_nodes_are_given_back_in_time_however_long_sealing_takes(folder, mon
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(remarks, "module_argv", lambda *_, **__: [str(program)])
     began = time.monotonic()
-    asyncio.run(remarks.close(Endless(), folder, 1.0))
+    asyncio.run(remarks.close(Endless(), 1.0))
     assert time.monotonic() - began < 30.0
     pid = int((tmp_path / "began").read_text().split()[0])
     assert not os.path.exists(f"/proc/{pid}")

@@ -196,20 +196,19 @@ class Sealer:
         return sum(map(_size, closed)) >= _SEAL_BYTES or (bool(closed) and monotonic() - self._last >= self._every_s)
 
     async def finish(self) -> None:
-        """Seal all of it, and delete what the journal says is sealed."""
+        """Seal all of it and render the report, in one process: nobody waits for a second one to start."""
         if self._task is not None:
             await self._task
-        await self._seal(final=True)
+        await document_side("cordee.cli", "report", "--close", str(self._folder.root), nice=PROMPT)
 
     async def _seal_closed(self) -> None:
         if await self._lane.run(self._due):
             self._last = monotonic()
-            await self._seal(final=False)
+            await self._seal()
 
-    async def _seal(self, *, final: bool) -> None:
-        """Seal what is closed, or all of it; the journal says so before the parts go."""
-        arguments, nice = (["--final"], PROMPT) if final else ([], LAST_IN_TURN)
-        output = await document_side("cordee.telemetry.store.seal", str(self._folder.root), *arguments, nice=nice)
+    async def _seal(self) -> None:
+        """Seal what is closed; the journal says so before the parts go."""
+        output = await document_side("cordee.telemetry.store.seal", str(self._folder.root))
         if output is None:
             return
         try:
@@ -219,13 +218,18 @@ class Sealer:
             say(f"cordee supervisor: sealing said {output[:200]!r}")
             return
         if capped and not self._capped_values:
-            text = f"values of more than {MOST_RUN_NAMES} metric names were logged: those of further names are left out"
-            self._journal.append("finding", finding=names_capped(text, capped).document())
+            self._journal.append("finding", finding=run_names_capped(capped).document())
         self._capped_values = capped
         if until is not None:
             self._journal.append("sealed", until=float(until))
             await self._journal.durable()
             await document_side("cordee.telemetry.store.seal", str(self._folder.root), "--drop", *self._keep)
+
+
+def run_names_capped(values: int) -> Finding:
+    """Return that the ranks of a run used more metric names than are kept of one."""
+    text = f"values of more than {MOST_RUN_NAMES} metric names were logged: those of further names are left out"
+    return names_capped(text, values)
 
 
 def names_capped(text: str, values: int) -> Finding:
@@ -241,15 +245,10 @@ def _size(path: Path) -> int:
         return 0
 
 
-async def close(sealer: Sealer, folder: RunFolder, most_s: Optional[float]) -> None:
+async def close(sealer: Sealer, most_s: Optional[float]) -> None:
     """Seal all and render the report of a run that has ended, in `most_s` if given; what remains is done by who reads it next."""
-
-    async def both() -> None:
-        await sealer.finish()
-        await document_side("cordee.cli", "report", str(folder.root), nice=PROMPT)
-
     try:
-        await asyncio.wait_for(both(), most_s)
+        await asyncio.wait_for(sealer.finish(), most_s)
     except asyncio.TimeoutError:
         say(
             f"cordee supervisor: sealing and report took longer than {most_s:.0f} s: whoever reads the run does the rest"

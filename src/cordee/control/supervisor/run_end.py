@@ -142,7 +142,7 @@ class Ending:
         server.close()
         await self._write_the_rest()
         await self._tell_people()
-        await remarks.close(self._sealer, self._folder, GIVE_BACK_S if self._place.chains else None)
+        await remarks.close(self._sealer, GIVE_BACK_S if self._place.chains else None)
         return ended
 
     async def _tell_people(self) -> None:

@@ -30,7 +30,7 @@ from cordee.runs.logtail import LogTail
 from cordee.runs.lookout import Lookout
 from cordee.runs.state import RunState, called
 
-_REPORT_POLL_S, _LONGEST_REPORT_POLL_S = 0.2, 2.0
+_LONGEST_REPORT_POLL_S = 2.0
 _REPORT_S, _GIVEN_BACK_S = 120.0, 10.0
 _GONE_S = 5.0
 _CALL_S = 1.0
@@ -177,10 +177,10 @@ class RunFollower:
             self._clear()
             self._print(self._lines.read() + self._lines.rest(), state)
         most_s = _REPORT_S if self._place.keeps_place else _GIVEN_BACK_S
-        deadline, pause = time.monotonic() + most_s, _REPORT_POLL_S
+        deadline, pause = time.monotonic() + most_s, self._lookout.quickest_s
         while not reported(self.folder, state) and self._place.active(self.folder) and time.monotonic() < deadline:
             time.sleep(pause)
-            pause = min(1.5 * pause, _LONGEST_REPORT_POLL_S)
+            pause = min(1.2 * pause, _LONGEST_REPORT_POLL_S)
 
     def _look_after(self) -> None:
         """Say why the run waits, and notice when its place has let go of it without a word in the journal."""

@@ -16,7 +16,10 @@ from cordee.telemetry.node.recording import is_recorded
 @run_argument
 @runs_option
 @json_option
-def command(run: str, runs: str | None, as_json: bool) -> None:
+@click.option(
+    "--close", is_flag=True, hidden=True, help="Seal and render what its supervisor ends with; shows nothing."
+)
+def command(run: str, runs: str | None, as_json: bool, close: bool) -> None:
     """Render the report of RUN (default: the last one), or of a recording, and show it; also while it runs.
 
     \b
@@ -28,6 +31,9 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
 
     folder = found(run, runs, recordings=True)
     state = state_of(folder)
+    if close:
+        complete(folder, state, owner_is_gone=True)
+        return
     if not may_store(folder):
         _show(folder, as_json)
         return

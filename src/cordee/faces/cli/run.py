@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from cordee.core.errors import EXIT_ABORT, EXIT_BAD, EXIT_DONE, EXIT_INTERNAL, UsageError
 from cordee.core.terminal.output import print_findings, print_json
-from cordee.faces.cli.follow import RunFollower
-from cordee.faces.report.completion import complete
-from cordee.faces.report.run_document import run_document
-from cordee.job.submit import step_of
 from cordee.job.terminal.options import (
     JobCommand,
     cluster_name,
@@ -20,8 +18,10 @@ from cordee.job.terminal.options import (
     spec_arguments,
 )
 from cordee.runs.folder import RunFolder
-from cordee.runs.state import RunState
-from cordee.telemetry.shown.view import views_of
+
+if TYPE_CHECKING:
+    from cordee.faces.cli.follow import RunFollower
+    from cordee.runs.state import RunState
 
 _INTERNAL = ("no_agents", "supervisor", "no_port", "internal")
 
@@ -83,6 +83,8 @@ def command(
         for finding in prepared.findings:
             if finding.rule == "begins-from":
                 click.echo(f"cordee: {finding.text}", err=True)
+    from cordee.faces.cli.follow import RunFollower  # deferred: it is imported while the run starts
+
     conclude(RunFollower(folder, quiet=as_json), detach=detach, as_json=as_json)
 
 
@@ -95,6 +97,9 @@ def submit(folder: RunFolder) -> None:
 
 def conclude(follower: RunFollower, *, detach: bool, as_json: bool) -> None:
     """Follow a submitted run to its end, or leave it; prints the outcome and exits with its code."""
+    from cordee.faces.report.completion import complete
+    from cordee.faces.report.run_document import run_document
+
     folder = follower.folder
     state = follower.state() if detach else follower.follow()
     complete(folder, state, owner_is_gone=True)
@@ -124,6 +129,9 @@ def _tell(folder: RunFolder, state: RunState) -> None:
         )
     if state.state == "failed":
         click.echo(f"cordee: `cordee advise {folder.id}` says why, and what to change", err=True)
+    from cordee.job.submit import step_of
+    from cordee.telemetry.shown.view import views_of
+
     for view in views_of(state, step_of(folder)):
         for name, text in view.facts():
             click.echo(f"cordee: {name} {text}", err=True)

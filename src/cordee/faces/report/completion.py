@@ -45,12 +45,18 @@ def complete(folder: RunFolder, state: RunState, *, owner_is_gone: bool = False)
     parts = list_parts(folder.telemetry)
     from cordee.faces.report import render
     from cordee.telemetry.store.seal import drop_sealed_parts, seal
+    from cordee.telemetry.store.sealed import read_commit
 
     with suppress(CordeeError, OSError):
         if parts:
-            until = seal(folder.root, final=True)
+            until, journal = seal(folder.root, final=True), client_journal(folder.journal)
+            capped = read_commit(folder.telemetry).capped_values
+            if capped and all(finding.rule != "metric-names-capped" for finding in state.findings):
+                from cordee.control.supervisor.closing_findings import run_names_capped
+
+                journal.append("finding", finding=run_names_capped(capped).document())
             if until is not None and until != state.sealed_until:
-                client_journal(folder.journal).append("sealed", until=until)
+                journal.append("sealed", until=until)
             drop_sealed_parts(folder.root)
         if not reported(folder, state):
             render(folder.root)

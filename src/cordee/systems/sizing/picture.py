@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cordee.core.draw.charts import COLOURS, MOST_LINES, ChartLine, line_chart
 from cordee.core.draw.pages import page_environment
 from cordee.core.errors import UsageError
-from cordee.systems.sizing.plan import SizedPlan
+
+if TYPE_CHECKING:
+    from cordee.systems.sizing.plan import SizedPlan
 
 
 def trade_off(layouts: Sequence[Mapping[str, Any]], memory_bytes: float | None) -> str:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from cordee.core.documents.config_paths import profile_names
 from cordee.core.draw.pages import page_environment
-from cordee.systems.explain.topology.views import view_of_run
+from cordee.core.errors import RunFolderError
 from cordee.telemetry.shown.section import Reported, Section
+
+if TYPE_CHECKING:
+    from cordee.systems.explain.topology.views import View
+    from cordee.telemetry.store.reader import Run
 
 _WIDE = 80
 
@@ -23,7 +30,7 @@ class TopologySection(Section):
     def __init__(self, reported: Reported) -> None:
         super().__init__(reported)
         several = len({rank.node for rank in reported.state.ranks}) > 1 or len(reported.state.nodes) > 1
-        self.view = view_of_run(reported.run) if several else None
+        self.view = _view(reported.run) if several and not _on_one_machine(reported.run) else None
         self.shown = self.view is not None and self.view.network is not None
 
     @property
@@ -54,3 +61,17 @@ class TopologySection(Section):
         told = [line.strip() for line in self.view.told() if line.startswith(("network:", "  spans", "  switches"))]
         template = page_environment(__name__.rpartition(".")[0]).get_template("report.html.j2")
         return template.render(told=told, levels=levels, edges=document["edges"], picture=Markup(self.view.svg()))
+
+
+def _on_one_machine(run: Run) -> bool:
+    """Return whether a run's nodes are processes of one machine, for which nobody has written down a network."""
+    with suppress(RunFolderError):  # a recording has no plan
+        plan = run.plan if isinstance(run.plan, dict) else {}
+        return plan.get("backend") == "local" and plan.get("cluster") not in profile_names(os.environ)
+    return False
+
+
+def _view(run: Run) -> View:
+    from cordee.systems.explain.topology.views import view_of_run  # deferred: profiles of clusters are read by it
+
+    return view_of_run(run)
