@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import cordee
+from cordee.faces.cli.follow import request_cancel
 from cordee.machine.node_folder import NodeFolder, folders_of, memory_places
 from support.hosts.preloading import build_faults, faulty
 
@@ -84,14 +85,13 @@ def test_what_a_killed_run_left_is_swept_by_a_later_one_and_what_is_in_use_is_no
     used.remove()
 
 
-def test_a_garbled_request_is_said_and_the_run_goes_on(job, start):
-    run = start(job(run="python train.py 100 0.02"))
+def test_a_garbled_request_is_passed_over_and_the_next_one_heard(job, start):
+    run = start(job(run="python train.py 5000 0.02"))
     run.wait_training()
     (run.folder.requests / "a.json").write_text("[" * 100_000)
-    run.wait(lambda _: troubles(run))
+    request_cancel(run.folder, by="test")
     state = run.wait_end()
-    assert (state.state, state.restarts) == ("finished", 0)
-    assert "the supervisor: reading requests failed: RecursionError" in troubles(run)[0]
+    assert (state.state, state.restarts, troubles(run)) == ("cancelled", 0, [])
 
 
 def test_an_agent_whose_sampling_fails_says_so_and_stays(job, tmp_path):
