@@ -1,8 +1,8 @@
 """How long a person waits: help, check, the first line of a run, and the way back after a kill.
 
-    python benchmarks/startup.py --rounds 5
+    python benchmarks/startup.py --rounds 5 [--before TREE]
 
-Everything is measured in turn with what it is compared with, and medians are printed. Machines are noisy: trust the ratios.
+TREE is a checkout of an earlier version, whose rows stand beside. Everything is measured in turn with what it is compared with, and medians are printed. Machines are noisy: trust the ratios.
 """
 
 from __future__ import annotations
@@ -25,14 +25,25 @@ import os, sys, time
 sys.stdout.write(f"up {os.environ['RANK']} {os.getpid()} {time.time()}\\n"); sys.stdout.flush()
 time.sleep(600)
 """
-CORDEE = [sys.executable, "-m", "cordee.faces.cli"]
+CORDEE = [sys.executable, "-m", "cordee.cli"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def wall(command: list[str], cwd: Path) -> float:
-    """Return the seconds that a whole process takes."""
-    started = time.perf_counter()
-    subprocess.run(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - started
+def of_tree(tree: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command of a checkout of Cordée, and its environment."""
+    return (
+        [sys.executable, "-c", "import runpy; runpy.run_module('cordee.cli', run_name='__main__', alter_sys=True)"],
+        {**os.environ, "PYTHONPATH": str(Path(tree) / "src")},
+    )
+
+
+def cost(command: list[str], cwd: Path, env: dict[str, str]) -> tuple[float, float]:
+    """Return the seconds that a whole process takes, and its CPU seconds."""
+    before, started = os.times(), time.perf_counter()
+    subprocess.run(command, cwd=cwd, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return time.perf_counter() - started, cpu
 
 
 def job(parent: Path, script: str, toml: str = "") -> Path:
@@ -44,16 +55,17 @@ def job(parent: Path, script: str, toml: str = "") -> Path:
     return folder
 
 
-def first_line(folder: Path, runs: Path) -> tuple[float, float]:
-    """Return seconds to the script's first line (by `cordee run`, alone)."""
-    started = time.time()
-    done = subprocess.run(
-        [*CORDEE, "run", str(folder), "--runs", str(runs)], capture_output=True, text=True, check=True
-    )
-    ours = min(float(line.split()[-1]) for line in done.stdout.splitlines() if "first" in line) - started
-    started = time.time()
-    done = subprocess.run([sys.executable, str(folder / "train.py")], capture_output=True, text=True, check=True)
-    return ours, float(done.stdout.split()[-1]) - started
+def first_line(command: list[str], cwd: Path, env: dict[str, str]) -> tuple[float, float]:
+    """Return seconds until a person sees the script's first line, and until the command has ended."""
+    started, first = time.perf_counter(), 0.0
+    with subprocess.Popen(
+        command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "first" in line and not first:
+                first = time.perf_counter() - started
+    return first, time.perf_counter() - started
 
 
 def recovery(folder: Path, runs: Path) -> float:
@@ -71,16 +83,7 @@ def recovery(folder: Path, runs: Path) -> float:
 def torchrun_recovery(folder: Path) -> float:
     """Return the same for torchrun with two local ranks and --max-restarts."""
     output = folder / "torchrun.out"
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "--max-restarts",
-        "2",
-    ]
+    command = [*TORCHRUN, "--max-restarts", "2"]
     with output.open("wb") as file:
         process = subprocess.Popen([*command, str(folder / "train.py")], stdout=file, stderr=subprocess.DEVNULL)
         try:
@@ -111,19 +114,31 @@ def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--before", metavar="TREE", help="a checkout of an earlier version")
+    given = parser.parse_args()
+    rounds = given.rounds
     rows: dict[str, list[float]] = {}
+    here = dict(os.environ)
+    versions = {"": (CORDEE, here), **({" before": of_tree(given.before)} if given.before else {})}
     with tempfile.TemporaryDirectory() as scratch:
         parent = Path(scratch)
         hello = job(parent, HELLO)
-        wall([*CORDEE, "check", str(hello)], parent)
+        starts = {f"`cordee run`{of}, 2 nodes": ([*command, "run"], env) for of, (command, env) in versions.items()}
+        starts |= {"torchrun, 2 processes": ([*TORCHRUN, "train.py"], here)}
+        starts |= {"the bare script": ([sys.executable, "train.py"], here)}
+        for command, env in versions.values():
+            cost([*command, "check"], hello, env)
         for _ in range(rounds):
-            rows.setdefault("bare `python -c pass`", []).append(wall([sys.executable, "-c", "pass"], parent))
-            rows.setdefault("`cordee --help`", []).append(wall([*CORDEE, "--help"], parent))
-            rows.setdefault("`cordee check`, warm", []).append(wall([*CORDEE, "check", str(hello)], parent))
-            ours, bare = first_line(hello, parent / "runs")
-            rows.setdefault("`cordee run` to the first line, 2 nodes", []).append(ours)
-            rows.setdefault("the bare command to its first line", []).append(bare)
+            rows.setdefault("bare `python -c pass`", []).append(cost([sys.executable, "-c", "pass"], parent, here)[0])
+            for of, (command, env) in versions.items():
+                rows.setdefault(f"`cordee --help`{of}", []).append(cost([*command, "--help"], parent, env)[0])
+                seconds, cpu = cost([*command, "check"], hello, env)
+                rows.setdefault(f"`cordee check`{of}, warm", []).append(seconds)
+                rows.setdefault(f"`cordee check`{of}, CPU", []).append(cpu)
+            for name, (command, env) in starts.items():
+                first, end = first_line(command, hello, env)
+                rows.setdefault(f"{name}: first line seen", []).append(first)
+                rows.setdefault(f"{name}: ended", []).append(end)
         up = job(parent, STARTS)
         for _ in range(rounds):
             rows.setdefault("kill -9 of a rank to all ranks up again", []).append(recovery(up, parent / "runs"))

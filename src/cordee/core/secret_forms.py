@@ -11,45 +11,44 @@ from typing import NamedTuple
 _EDGE, _EDGE_END = r"(?:(?<![A-Za-z0-9_])|(?<=[0-9\[]m))", r"(?![A-Za-z0-9_/+-])"
 _OWN_END = r"(?![A-Za-z0-9])"
 _PEM_NAME = r"(?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?"
-# Whatever stands before them. Source: what the services document, or their keys show.
+# Whatever stands before them. Source: what the services document, or their keys show. Compiled once a text has a mark of theirs:
+# every process of a run imports this.
 FORMS = {
-    "wandb": re.compile(
+    "wandb": (
         r"(?i)(?:wandb[\w.\"'\]\[(:= -]{0,40}?(?:key|login|token)|WANDB_[A-Z_]+)[\"'\])]*[\s=:,(]+(?:--relogin\s+)?\\?[\"']?(?P<key>[0-9a-f]{40})(?![0-9A-Za-z])"
         r"|(?<![A-Za-z0-9_])(?P<new>wandb_v1_[A-Za-z0-9_-]{40,120})"
     ),
-    "hugging-face": re.compile(rf"(?P<key>(?:hf|api_org)_[A-Za-z0-9]{{30,40}}){_OWN_END}"),
-    "aws": re.compile(rf"{_EDGE}(?P<key>(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{{16}}){_EDGE_END}"),
-    "aws-secret": re.compile(
+    "hugging-face": rf"(?P<key>(?:hf|api_org)_[A-Za-z0-9]{{30,40}}){_OWN_END}",
+    "aws": rf"{_EDGE}(?P<key>(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{{16}}){_EDGE_END}",
+    "aws-secret": (
         r"(?i)aws[\w.\"'\] -]{0,30}?(?:secret|sk)[\w\"'\] -]{0,20}?\s*[=:,]\s*[\"']?(?P<key>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
     ),
-    "azure": re.compile(r"(?i)(?:AccountKey|SharedAccessKey)=(?P<key>[A-Za-z0-9+/]{43,86}={1,2})"),
-    "github": re.compile(rf"(?P<key>(?:gh[pousr]_[A-Za-z0-9]{{36,255}}|github_pat_[A-Za-z0-9_]{{40,255}})){_OWN_END}"),
-    "gitlab": re.compile(r"(?P<key>gl(?:pat|dt|rt|ptt|cbt)-[A-Za-z0-9_-]{20,64})"),
-    "anthropic": re.compile(rf"{_EDGE}(?P<key>sk-ant-[A-Za-z0-9_-]{{20,200}}){_EDGE_END}"),
-    "openai": re.compile(
+    "azure": r"(?i)(?:AccountKey|SharedAccessKey)=(?P<key>[A-Za-z0-9+/]{43,86}={1,2})",
+    "github": rf"(?P<key>(?:gh[pousr]_[A-Za-z0-9]{{36,255}}|github_pat_[A-Za-z0-9_]{{40,255}})){_OWN_END}",
+    "gitlab": r"(?P<key>gl(?:pat|dt|rt|ptt|cbt)-[A-Za-z0-9_-]{20,64})",
+    "anthropic": rf"{_EDGE}(?P<key>sk-ant-[A-Za-z0-9_-]{{20,200}}){_EDGE_END}",
+    "openai": (
         rf"{_EDGE}(?P<key>sk-(?!ant-)(?=[A-Za-z_-]*[0-9])(?:proj-|svcacct-|or-v1-)?[A-Za-z0-9_-]{{20,200}}){_EDGE_END}"
     ),
-    "google": re.compile(rf"{_EDGE}(?P<key>AIza[A-Za-z0-9_-]{{35}}){_EDGE_END}"),
-    "slack": re.compile(
+    "google": rf"{_EDGE}(?P<key>AIza[A-Za-z0-9_-]{{35}}){_EDGE_END}",
+    "slack": (
         rf"{_EDGE}(?P<key>xox[abeoprs]-[A-Za-z0-9-]{{10,200}})|(?P<hook>hooks\.slack\.com/services/T\w{{6,14}}/B\w{{6,14}}/\w{{16,40}})"
     ),
-    "pypi": re.compile(r"(?P<key>pypi-[A-Za-z0-9_-]{40,250})"),
-    "npm": re.compile(rf"(?P<key>npm_[A-Za-z0-9]{{36}}){_OWN_END}"),
-    "nvidia": re.compile(r"(?P<key>nvapi-[A-Za-z0-9_-]{50,100})"),
-    "groq": re.compile(rf"(?P<key>gsk_[A-Za-z0-9]{{40,60}}){_OWN_END}"),
-    "replicate": re.compile(rf"{_EDGE}(?P<key>r8_[A-Za-z0-9]{{37,40}}){_EDGE_END}"),
-    "databricks": re.compile(rf"{_EDGE}(?P<key>dapi[0-9a-f]{{32}}){_EDGE_END}"),
-    "docker": re.compile(r"(?P<key>dckr_pat_[A-Za-z0-9_-]{20,60})"),
-    "vault": re.compile(rf"{_EDGE}(?P<key>hv[sb]\.[A-Za-z0-9_-]{{24,200}})"),
-    "stripe": re.compile(rf"{_EDGE}(?P<key>[sr]k_live_[A-Za-z0-9]{{20,120}}){_EDGE_END}"),
-    "sendgrid": re.compile(rf"{_EDGE}(?P<key>SG\.[A-Za-z0-9_-]{{16,32}}\.[A-Za-z0-9_-]{{30,64}})"),
-    "jwt": re.compile(
-        rf"{_EDGE}(?P<key>eyJ[A-Za-z0-9_-]{{10,2000}}\.eyJ[A-Za-z0-9_-]{{10,4000}}\.[A-Za-z0-9_-]{{20,1000}})"
-    ),
-    "password-in-url": re.compile(
+    "pypi": r"(?P<key>pypi-[A-Za-z0-9_-]{40,250})",
+    "npm": rf"(?P<key>npm_[A-Za-z0-9]{{36}}){_OWN_END}",
+    "nvidia": r"(?P<key>nvapi-[A-Za-z0-9_-]{50,100})",
+    "groq": rf"(?P<key>gsk_[A-Za-z0-9]{{40,60}}){_OWN_END}",
+    "replicate": rf"{_EDGE}(?P<key>r8_[A-Za-z0-9]{{37,40}}){_EDGE_END}",
+    "databricks": rf"{_EDGE}(?P<key>dapi[0-9a-f]{{32}}){_EDGE_END}",
+    "docker": r"(?P<key>dckr_pat_[A-Za-z0-9_-]{20,60})",
+    "vault": rf"{_EDGE}(?P<key>hv[sb]\.[A-Za-z0-9_-]{{24,200}})",
+    "stripe": rf"{_EDGE}(?P<key>[sr]k_live_[A-Za-z0-9]{{20,120}}){_EDGE_END}",
+    "sendgrid": rf"{_EDGE}(?P<key>SG\.[A-Za-z0-9_-]{{16,32}}\.[A-Za-z0-9_-]{{30,64}})",
+    "jwt": (rf"{_EDGE}(?P<key>eyJ[A-Za-z0-9_-]{{10,2000}}\.eyJ[A-Za-z0-9_-]{{10,4000}}\.[A-Za-z0-9_-]{{20,1000}})"),
+    "password-in-url": (
         r"[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>${}]{0,100}:(?P<key>[^\s/@\"'<>${}*]{4,200})@(?!sha[0-9]{3}:)(?=[A-Za-z0-9\[])"
     ),
-    "private-key": re.compile(
+    "private-key": (
         rf"(?P<key>-----BEGIN {_PEM_NAME}-----(?:(?:[^-]|-(?!----)){{0,16384}}-----END {_PEM_NAME}-----|[A-Za-z0-9+/=\s\\]{{0,16384}}))"
         r"|(?P<age>AGE-SECRET-KEY-1[0-9A-Z]{40,80})"
     ),
@@ -89,12 +88,12 @@ _NO_KEY = re.compile(
 _NO_PASSWORD = re.compile(r"(?i)pass|pwd|secret|token|user|%\(|x{3,}|\[|\A\d{1,5}\Z|key\b")
 _LEAST_BODY = re.compile(r"[A-Za-z0-9+/]{40}")
 # Beside names with values: the login of a registry, a header, and lists of variables (`name: X_KEY`, `value: ...`).
-_NAMED = re.compile(
+_NAMED = (
     r"(?:token|secret|password|passwd|passphrase|bearer|[\"']_?auth(?=\\?[\"'])|(?:api|access|auth|private|secret)[_-]?key)(?:[_-][a-z0-9]+){0,4}"
     r"\\?[\"']?\]?(?:\s{0,4}(?:=|:|\s)\s{0,4}|,?\s{0,40}\\?[\"']?value\\?[\"']?\s{0,2}:\s{0,4})\\?[\"']?(?P<value>[a-z0-9+/=_-]{20,200})(?![a-z0-9+/=_.(\[-])"
 )
 # A line of a configuration: what is called a password, a token or a secret, however short its value is.
-_SETTING = re.compile(
+_SETTING = (
     r"(?im)^[ \t]*(?:-[ \t]+|export[ \t]+)?[\"']?(?:[a-z0-9]{1,40}[_.-]){0,8}"
     r"(?:pass(?:word|wd|phrase)?|pwd|token|secret|(?:api|access|auth|private|secret|enc|encryption)[_-]?key)[\"']?"
     r"[ \t]*[:=][ \t]*[\"']?(?P<value>[^\s\"'#,;]{8,200})[\"']?[ \t]*,?[ \t]*(?:#.*)?$"
@@ -127,7 +126,7 @@ def keys_in(text: str, *, placeholders: bool = False) -> Iterator[Key]:
     """
     lower = text.lower()
     for kind, pattern in FORMS.items() if any(map(lower.__contains__, _ALL_MARKS)) else ():
-        for found in pattern.finditer(text) if any(mark in lower for mark in _MARKS[kind]) else ():
+        for found in re.finditer(pattern, text) if any(mark in lower for mark in _MARKS[kind]) else ():
             group = found.lastgroup or "key"
             if placeholders or _is_key(kind, found[group]):
                 yield Key(kind, *found.span(group))
@@ -140,7 +139,7 @@ def named_keys_in(text: str) -> Iterator[Key]:
         lower = "".join(letter.lower() if letter.isascii() else letter for letter in text)
     if not any(name in lower for name in _CALLED):
         return
-    for found in _NAMED.finditer(lower):
+    for found in re.finditer(_NAMED, lower):
         begin, end = found.span("value")
         if is_random(text[begin:end]):
             yield Key(ASSIGNED, begin, end)
@@ -148,7 +147,7 @@ def named_keys_in(text: str) -> Iterator[Key]:
 
 def settings_in(text: str) -> Iterator[Key]:
     """Yield the values of a configuration that are called a password, a token or a secret, and are no word, place or placeholder."""
-    for found in _SETTING.finditer(text) if any(name in text.lower() for name in ("pass", "pwd", *_CALLED)) else ():
+    for found in re.finditer(_SETTING, text) if any(name in text.lower() for name in ("pass", "pwd", *_CALLED)) else ():
         value = found["value"]
         mixed = all(re.search(letters, value) for letters in ("[a-z]", "[A-Z]", "[0-9]"))
         if mixed and not _NO_KEY.search(value) and value[0] not in "$/<{~.":

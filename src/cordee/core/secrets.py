@@ -24,15 +24,13 @@ _VALUE = (
     r"(?![\"']?(?:\$|\{))(?:\"[^\"]*\"|'[^']*'|[^\s\"'&;|]+)"  # what the shell or Cordée puts in is no secret itself
 )
 _PATTERNS = (
-    re.compile(rf"(?i)((?<![A-Za-z0-9_]){_NAME}[\"']?(?:=|:\s*)){_VALUE}"),
-    re.compile(rf"(?i)(--?{_NAME}\s+)(?!-){_VALUE}"),
-    re.compile(r"(?i)((?:authorization:\s*\w+|bearer)\s+)[^\s\"'@&;]+"),
-    re.compile(r"(://[^/\s:@]*:)[^\s/@]+(?=@)(?!@sha[0-9]{3}:)"),
+    rf"(?i)((?<![A-Za-z0-9_]){_NAME}[\"']?(?:=|:\s*)){_VALUE}",
+    rf"(?i)(--?{_NAME}\s+)(?!-){_VALUE}",
+    r"(?i)((?:authorization:\s*\w+|bearer)\s+)[^\s\"'@&;]+",
+    r"(://[^/\s:@]*:)[^\s/@]+(?=@)(?!@sha[0-9]{3}:)",
 )
 # In what programs print, a word behind "Bearer" is none of a sentence when it is long and has a digit.
-_BEARER = re.compile(
-    r"(?i)(\bbearer\s+|\bauthorization[\"']?\s*[:=]\s*[\"']?(?:basic|token)\s+)(?=[^\s\"']*[0-9])[\w.~+/=-]{16,}"
-)
+_BEARER = r"(?i)(\bbearer\s+|\bauthorization[\"']?\s*[:=]\s*[\"']?(?:basic|token)\s+)(?=[^\s\"']*[0-9])[\w.~+/=-]{16,}"
 # By a part of its name the value of a variable is one, which may be anything; of options fewer words mean that.
 _SECRET_PARTS = frozenset(
     [
@@ -72,11 +70,11 @@ _MOST_RANKS = 4096
 def masked_text(text: str) -> str:
     """Return a text, such as a command or a script, without the values of what is called a token, a password or a key, and without keys."""
     for pattern in _patterns_for(text):
-        text = pattern.sub(rf"\1{MASK}", text)
+        text = re.sub(pattern, rf"\1{MASK}", text)
     return _without(text, keys_in(text, placeholders=True))
 
 
-def _patterns_for(text: str) -> Sequence[re.Pattern[str]]:
+def _patterns_for(text: str) -> Sequence[str]:
     """Return the patterns of named secrets that are worth a search in a text."""
     lower = text.lower() if len(text) < _LONGEST_NAMED else ""
     return _PATTERNS if any(map(lower.__contains__, _NAME_MARKS)) else ()
@@ -94,7 +92,7 @@ def secret_values(env: Mapping[str, str], argv: Sequence[str]) -> frozenset[str]
         found.update([word] if after_name and not word.startswith("-") else [value] if _FLAG.match(name) else ())
         after_name = bool(_FLAG.match(word))
         for pattern in _patterns_for(word):
-            found.update(named[0][len(named[1]) :].strip("\"'") for named in pattern.finditer(word))
+            found.update(named[0][len(named[1]) :].strip("\"'") for named in re.finditer(pattern, word))
     for name, value in (*env.items(), *_with_options(argv)):
         found.update(_keys_of(name, value))
     return frozenset(value for value in found if len(value) >= _LEAST_SECRET and not value.startswith(_NO_SECRET))
@@ -118,7 +116,7 @@ def masked_output(text: str, known: Collection[str] = ()) -> str:
         if secret in masked:
             masked = masked.replace(secret, MASK)
     if "earer" in masked or "uthorization" in masked or "BEARER" in masked:
-        masked = _BEARER.sub(rf"\1{MASK}", masked)
+        masked = re.sub(_BEARER, rf"\1{MASK}", masked)
     masked = _without(masked, keys_in(masked))
     return _without(masked, named_keys_in(masked))
 
