@@ -40,8 +40,39 @@ def test_every_entry_of_the_catalogue_is_right_and_says_what_it_is_for_costs_and
 
 
 @pytest.mark.parametrize(
+    ("name", "switches"),
+    [
+        ("prefect", {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}),
+        ("mlflow", {"MLFLOW_DISABLE_TELEMETRY": "true"}),
+        ("ray", {"RAY_USAGE_STATS_REPORT_URL": "none:"}),
+        ("vllm", {"VLLM_NO_USAGE_STATS": "1"}),
+        ("open-webui", {"ANONYMIZED_TELEMETRY": "false", "ENABLE_VERSION_UPDATE_CHECK": "false"}),
+    ],
+)
+def test_an_entry_whose_program_has_a_switch_for_telemetry_turns_it_off(name, switches):
+    assert switches.items() <= find_blueprint(name).blueprint.env.items()
+
+
+@pytest.mark.parametrize("words", ["argv", "image_argv"])
+def test_jupyterlab_asks_for_no_news_and_ray_for_no_statistics(words):
+    lab, ray = (getattr(find_blueprint(name).blueprint, words) for name in ("jupyterlab", "ray"))
+    assert {"--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"} <= set(lab)
+    assert "--disable-usage-stats" in ray
+
+
+def test_ray_and_its_clients_stay_on_loopback_and_readiness_asks_a_path_that_needs_no_token():
+    ray = find_blueprint("ray").blueprint
+    assert ray.env["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == ray.client["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"
+    assert ray.ready.path == "/api/gcs_healthz"
+    assert ray.argv is not None
+    assert "{temp}/ray" in ray.argv
+
+
+@pytest.mark.parametrize(
     ("before", "after", "line", "said"),
     [
+        ("{volume.data}", "{temp.data}", 5, "which is not there"),
+        ('GREETING = "', 'GREETING = "{temp}', 28, "which is not there"),
         ("port = 8080", "port = 99999", 12, "too large"),
         ("port = 8080", 'port = "8080"', 12, "not a whole number"),
         ("{port.http}", "{port.htpt}", 5, "which is not there"),

@@ -186,6 +186,26 @@ def test_a_refused_deploy_leaves_nothing_and_points_to_what_the_person_wrote(ser
     assert not services.root().exists()
 
 
+def test_a_program_that_ends_slowly_finishes_and_its_temporary_folder_goes_with_it(services):
+    slow = """
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(6), open(os.path.join(data, "finished"), "w"), os._exit(0)))
+open(os.path.join(data, "folder"), "w").write(sys.argv[5])
+open(os.path.join(sys.argv[5], "socket"), "w")
+http.server."""
+    program = services.program.read_text().replace("import http.server, os", "import http.server, os, signal")
+    services.program.write_text(slow.join(program.rsplit("\nhttp.server.", 1)))
+    path = services.write(BLUEPRINT.replace('"{volume.data}"]', '"{volume.data}", "{temp}"]'))
+    code, _, said = services.call("deploy", str(path))
+    assert code == 0, said
+    data = services.root() / "volumes" / "data"
+    folder = Path((data / "folder").read_text())
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert (folder / "socket").exists()
+    assert services.call("stop", "echo")[0] == 0
+    assert (data / "finished").exists()
+    assert not folder.exists()
+
+
 def test_a_service_that_nobody_uses_ends_by_itself(services):
     services.call("deploy", str(services.blueprint), "--idle", "1s")
     assert until(services, "stopped")["why"] == "nobody was connected for 1 s"

@@ -42,6 +42,7 @@ _PATTERNS = {
 # What `{kind.name}` may stand for, by the place where it stands. A secret's value never comes into an argument.
 _EVERYWHERE = ("port", "volume", "file", "parameter", "secret", "host", "url", "name")
 _IN_FILES = (*_EVERYWHERE, "value")
+_IN_ARGV = (*_EVERYWHERE, "temp")
 
 
 def _name(value: str) -> str:
@@ -501,7 +502,6 @@ def _wrong_references(loaded: LoadedBlueprint) -> Iterator[Finding]:
 def _texts(blueprint: Blueprint) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
     """Yield each text that may have braces: its keys, itself, and what may stand in them."""
     commands: list[tuple[tuple[str, ...], tuple[str, ...] | None]] = [
-        (("argv",), blueprint.argv),
         (("image_argv",), blueprint.image_argv),
         (("ready", "command"), blueprint.ready.command),
         (("live", "command"), blueprint.live.command if blueprint.live else None),
@@ -510,6 +510,7 @@ def _texts(blueprint: Blueprint) -> Iterator[tuple[tuple[str, ...], str, tuple[s
         (("backup", "after"), blueprint.backup.after),
         *((("setup",), words) for words in blueprint.setup),
     ]
+    yield from ((("argv",), word, _IN_ARGV) for word in blueprint.argv or ())
     for keys, words in commands:
         yield from ((keys, word, _EVERYWHERE) for word in words or ())
     yield from ((("env", name), text, _IN_FILES) for name, text in blueprint.env.items())

@@ -18,7 +18,7 @@ purpose = "One sentence: what it is for."
 cost = "Memory, disk, and seconds until it is ready."
 install = ["pip install ..."]        # shown where the program is not there
 
-# In braces: {host}, {port.NAME}, {url.NAME}, {volume.NAME}, {secret.NAME} (a file), {file.NAME}, {parameter.NAME}.
+# In braces: {host}, {port.NAME}, {url.NAME}, {volume.NAME}, {secret.NAME} (a file), {file.NAME}, {parameter.NAME}, {temp}.
 argv = ["python", "-m", "http.server", "{port.http}", "--bind", "{host}", "--directory", "{volume.data}"]
 # image = "registry/name@sha256:..."  # for podman and Kubernetes
 guard = "token"                      # "own": the program asks for a password itself; "token": Cordée's guard does

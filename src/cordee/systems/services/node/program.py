@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Optional
@@ -48,6 +50,7 @@ class HostedProgram:
         self._spec, self._place, self._log = spec, place, log
         self._name: str = spec["service"]
         self._child: Optional[subprocess.Popen[bytes]] = None
+        self._scratch = ""
 
     def set_up(self) -> None:
         """Run the commands that come before the program, and after a restore what makes its data whole."""
@@ -72,7 +75,13 @@ class HostedProgram:
     def start(self) -> None:
         """Start it."""
         place = self._place
-        argv, env = [filled(word, place.known) for word in self._spec["argv"]], place.env
+        try:
+            # Sockets below it need a short path, which TMPDIR may not be.
+            self._scratch = tempfile.mkdtemp(prefix="cordee-", dir="/tmp")
+        except OSError as error:
+            raise ServiceFailed(f"no folder can be made in /tmp: {words_of(error)}", next="make room there") from None
+        known, env = {**place.known, "temp": self._scratch}, place.env
+        argv = [filled(word, known) for word in self._spec["argv"]]
         if self._spec.get("container"):
             variables = place.folder / ".env"
             lines = "".join(f"{name}={value}\n" for name, value in place.own.items())
@@ -102,10 +111,12 @@ class HostedProgram:
         return self._child.pid if self._child is not None else None
 
     def end(self) -> None:
-        """End the program and all that it has started in its session."""
-        child = self._child
-        if child is None:
-            return
+        """End the program and all that it has started in its session, and remove its temporary folder."""
+        if self._child is not None:
+            self._end_child(self._child)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _end_child(self, child: subprocess.Popen[bytes]) -> None:
         if "container" in self._spec:
             self._end_container()
         for number, wait_s in ((signal.SIGTERM, self._spec["stop_s"]), (signal.SIGKILL, 5.0)):
