@@ -1,11 +1,12 @@
 """The node side of Cordée as one zip: the version is pinned for the run, and nodes open one file instead of hundreds.
 
-The zip is made once for a version and an interpreter, and kept in the user's cache. Runs hold a link to it, or to a copy beside
-them where the cache lies on another file system, so that a thousand runs take the room of one.
+The zip is made once for a version and an interpreter, and kept in the user's cache. The runs of a folder hold links to one copy
+that lies beside them, so that a thousand take the room of one.
 """
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import importlib.util
 import os
@@ -102,7 +103,7 @@ def write_node_zip(target: Path) -> None:
 
 
 def link_node_zip(target: Path, packages: Sequence[str] = (), part: str | None = None) -> None:
-    """Give a run its node side: a link to the one file that all runs of this version share, or a copy where there are no links.
+    """Give a run its node side: a link to the one file that all runs of this version beside it share, or a copy where there are no links.
 
     Args:
         target: the file in the run's folder.
@@ -120,11 +121,12 @@ def link_node_zip(target: Path, packages: Sequence[str] = (), part: str | None =
         _build(target, sources)
         return
     beside = target.parent.parent / f".{kept.stem}-{os.getuid()}.zip"
-    for shared in (kept, *([beside] if _is_copy(beside, kept) else [])):
-        with suppress(OSError):
-            os.link(shared, target)
+    with suppress(OSError):
+        if _is_copy(beside, kept):
+            os.link(beside, target)
             return
-    shutil.copy(kept, target)
+    shutil.copyfile(kept, target)
+    os.chmod(target, 0o444)
     with suppress(OSError):
         _keep_beside(beside, target)
 
@@ -139,13 +141,10 @@ def _keep_beside(beside: Path, target: Path) -> None:
 
 
 def _is_copy(beside: Path, kept: Path) -> bool:
-    """Return whether a file is ours: others may write where runs lie."""
-    try:
-        status = beside.lstat()
-    except OSError:
-        return False
-    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
-    return ours and status.st_size == kept.stat().st_size
+    """Return whether a file is ours and whole: others may write where runs lie, and who writes into one run's file writes into it."""
+    status = beside.lstat()
+    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o222
+    return ours and filecmp.cmp(beside, kept, shallow=False)
 
 
 def _kept(sources: dict[str, Path]) -> Path:
@@ -195,7 +194,6 @@ def _build(target: Path, sources: dict[str, Path]) -> None:
                     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
                     py_compile.compile(str(path), str(compiled), dfile=name, doraise=True, invalidation_mode=mode)
                     archive.writestr(zipfile.ZipInfo(name + "c", _EPOCH), compiled.read_bytes())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, target)
     finally:
         if os.path.exists(temporary):
