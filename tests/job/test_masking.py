@@ -53,6 +53,12 @@ def test_what_is_none_is_shown_as_it_is(text: str) -> None:
         ("TF_VAR_db", "tiger", False),
         ("PYTHON_SECRET", "4", False),
         ("USER_NAME", "scott", False),
+        ("PYTHONUNBUFFERED", "1", True),
+        ("PYTHONSECRET", "geheimes", False),
+        ("MYPIN", "1234", False),
+        ("PASSCODE", "98765", False),
+        ("UNLOCK", "4711", False),
+        ("OMPI_MCA_x", "0123456789abcdef0123456789abcdef01234567", False),
     ],
 )
 def test_values_that_can_be_no_secret_are_shown(name: str, value: str, shown: bool) -> None:

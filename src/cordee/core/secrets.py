@@ -50,12 +50,17 @@ _SECRET_PARTS = frozenset(
         "auth",
     ]
 )
-# What libraries of this field are tuned with; numbers of few digits and switches are no secrets whatever they are called.
+# What Python and libraries of this field are tuned with; other numbers of few digits, and switches, are as harmless.
 _TUNES = re.compile(
     r"(?:(?:OMP|KMP|GOMP|MKL|OPENBLAS|NUMEXPR|NCCL|RCCL|UCX|FI|GLOO|CUDA|CUDNN|CUBLAS|NVIDIA|HIP|HSA|ROCR|MIOPEN|TORCH|PYTORCH"
-    r"|XLA|JAX|MPICH|OMPI|PMIX)_|(?:TF_CPP|TF_XLA|TF_GPU|TF_NUM)_|PYTHON[A-Z]+\Z|(?:TOKENIZERS_PARALLELISM|TRITON_CACHE_DIR)\Z)"
+    r"|XLA|JAX|MPICH|OMPI|PMIX)_|(?:TF_CPP|TF_XLA|TF_GPU|TF_NUM)_"
+    r"|(?:PYTHON(?:UNBUFFERED|HASHSEED|PATH|HOME|OPTIMIZE|WARNINGS|FAULTHANDLER|MALLOC|UTF8|NOUSERSITE|DONTWRITEBYTECODE)"
+    r"|TOKENIZERS_PARALLELISM|TRITON_CACHE_DIR)\Z)"
 )
 _SWITCH = re.compile(r"(?i)(?:-?[0-9]{1,5}(?:\.[0-9]{1,4})?|true|false|yes|no|on|off|none|auto)\Z")
+# In the name of a number it makes a secret of it; in the value of any variable it looks like a key.
+_SECRET_NUMBER = re.compile(r"(?i)pass|pin|pw|code|key|token|secret|cred|auth|lock|ssn|otp|salt")
+_RANDOM = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{20,}")
 _FLAG = re.compile(rf"(?i)--?{_NAME}\Z")
 _SECRET_NAME = re.compile(rf"(?i){_NAME}\Z")
 # Shorter ones are words as often, and what begins so is a place or put in by the shell.
@@ -213,8 +218,9 @@ def masked_values(variables: Mapping[str, Any], known: Mapping[str, str] | None 
 
 
 def _is_harmless(name: str, value: str) -> bool:
-    named = _SECRET_NAME.match(name) or _has_secret_part(name)
-    return not named and bool(_TUNES.match(name) or _SWITCH.match(value))
+    if _SECRET_NAME.match(name) or _has_secret_part(name) or _RANDOM.search(value):
+        return False
+    return bool(_TUNES.match(name) or (_SWITCH.match(value) and not _SECRET_NUMBER.search(name)))
 
 
 def masked_document(value: Any, known: Mapping[str, str] | None = None) -> Any:
