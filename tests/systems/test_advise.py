@@ -480,6 +480,18 @@ def test_a_next_segment_that_was_refused_is_explained():
     assert first(situation(RunState(state="failed", reason="not_continued", text=text))).rule == "refused-qos"
 
 
+def test_a_run_whose_step_failed_points_to_the_step_and_explains_no_ranks_of_its_own():
+    child = {"name": "train", "run": "train-1", "state": "failed", "text": "rank 0 on n1 exited with code 3"}
+    done = {"name": "prepare", "run": "prepare-1", "state": "finished", "text": ""}
+    text = f"train failed: {child['text']}"
+    state = RunState(state="failed", exit_code=1, reason="retries", text=text, children=[done, child])
+    advice = advise(situation(state))
+    assert advice.verdict == f"it failed because {text}"
+    assert [(one.rule, one.next) for one in advice.findings] == [
+        ("below", "`cordee advise r/train` says why, and what to change")
+    ]
+
+
 def test_a_crash_loop_and_missing_checkpoints_are_told_beside_the_cause():
     rules = [one.rule for one in advise(situation(failed("ValueError: bad", reason="crash_loop"))).findings]
     assert rules == ["exception", "crash-loop", "no-checkpoint"]

@@ -197,6 +197,19 @@ def child_documents(
     return found
 
 
+def told_by_parent(folder: RunFolder) -> dict[str, Any]:
+    """Return `state` and `text` of a child that will not start, as its parent tells them; empty: it may, or is no child."""
+    parent = parent_of(folder)
+    with suppress(RunFolderError):
+        graph = read_graph(parent) if parent is not None else None
+        if parent is not None and graph is not None:
+            state = replay(read_journal(parent.journal), parent.id)
+            for child in child_documents(parent, graph, state, {}):
+                if child["run"] == folder.id and child["state"] in ("not started", "skipped"):
+                    return {"state": child["state"], "text": child["text"]}
+    return {}
+
+
 def _why_never(
     child: Child, entries: Mapping[str, Mapping[str, Any]], never: Mapping[str, str], state: RunState
 ) -> str:

@@ -14,8 +14,10 @@ from cordee.core.draw.axes import extremes, nice_ticks, time_unit
 from cordee.core.draw.charts import ChartLine, line_chart
 from cordee.core.draw.clean import clean, one_line, ranges
 from cordee.core.errors import RunFolderError
+from cordee.core.findings import Finding
 from cordee.faces.report import render
 from cordee.faces.report.plots import quantile_line
+from cordee.faces.report.text import failure_text
 from cordee.faces.report.usage import read_usage
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
@@ -126,6 +128,22 @@ def test_a_run_that_goes_on_and_one_that_never_began_can_be_rendered(folder):
     assert "nothing was sampled" in text
     empty = RunFolder.create(folder.root.parent, "e-20260101T000000Z-abcd")
     page_of(render(empty.root))
+
+
+def test_what_failed_without_a_place_is_said_once_among_the_troubles(folder):
+    writer = JournalWriter(folder.journal, "supervisor-1", 1)
+    text = "1 of 5 tasks failed"
+    writer.append("supervisor_started", pid=1, host="h", segment=1)
+    writer.append("attempt_started", attempt=1, world_size=0, nodes=[])
+    writer.append("finding", finding=Finding(text, "error", "farm-failed", next="look").document())
+    failure = {"kind": "farm", "rank": None, "node": None, "code": None, "signal": None, "message": text}
+    writer.append("attempt_ended", attempt=1, outcome="failed", reason=text, progress=False, failure=failure)
+    writer.append("ended", state="failed", exit_code=1, reason="farm", text=text)
+    page = render(folder.root).read_text()
+    troubles = (folder.report / "report.txt").read_text().partition("Troubles\n")[2]
+    assert troubles.startswith(f"  error: {text}\n    next: look\n  attempt 1 failed\n")
+    assert troubles.count(text) == 1
+    assert "node None" not in page + failure_text(failure)
 
 
 def saturated(folder):

@@ -12,7 +12,9 @@ from playwright.sync_api import expect
 from cordee.core.errors import DocumentError, RunNotFound
 from cordee.faces.cli.show import describe
 from cordee.faces.report.run_document import family
+from cordee.faces.web.runs.document import page_document
 from cordee.faces.web.runs.library import RunLibrary
+from cordee.faces.web.runs.open_run import Reading
 from cordee.job.submit.factory import plan_of
 from cordee.job.submit.prepare import create_run, prepare
 from cordee.runs.children import ChildEnd, advance, child_ended, child_folder, read_graph
@@ -118,6 +120,11 @@ def test_a_step_that_will_not_start_any_more_is_not_started_and_says_why(job):
     client_journal(folder.journal).append("cancel_requested", by="a person")
     child_ended(folder, ids["left"], 1, ChildEnd("cancelled", 1, "cancelled", ""), place)
     assert "  join             not started: right failed" in describe(folder, state_of(folder))
+    join = child_folder(folder, read_graph(folder).children[-1])
+    assert "state       not started: right failed" in describe(join, state_of(join), "queued")
+    document = page_document(Reading(join))
+    assert (document["state"], document["text"]) == ("not started", "right failed")
+    assert "it waits for its nodes" not in str(document["missing"])
 
 
 def test_the_page_of_a_run_with_steps_shows_them_and_waits_for_nothing_once_it_has_ended(job):

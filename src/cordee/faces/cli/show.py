@@ -53,8 +53,10 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
 def describe(folder: RunFolder, state: RunState, word: str = "") -> list[str]:
     """Return the lines that `cordee show` prints; `word` is its state where the journal's is not the last word."""
     recorded = is_recorded(folder)
-    said = f": {state.text}" if state.text else ""
-    lines = [f"{'recording' if recorded else 'run':<11} {folder.id}", f"state       {word or state.state}{said}"]
+    family_of = family(folder, state)
+    word, text = family_of.get("state") or word or state.state, family_of.get("text", state.text)
+    said = f": {text}" if text else ""
+    lines = [f"{'recording' if recorded else 'run':<11} {folder.id}", f"state       {word}{said}"]
     if state.submitted_at is not None:
         lines.append(f"submitted   {utc_text(state.submitted_at)}")
     if state.started_at is not None and state.ended_at is not None:
@@ -71,7 +73,6 @@ def describe(folder: RunFolder, state: RunState, word: str = "") -> list[str]:
     for segment in map(segment_words, segment_times(state) if worth_showing(state) else []):
         lines += [f"  {segment.number:<2} {segment.course}", f"     {segment.ended}"]
     lines += [f"hold        {text}" for text in hold_words(state)]
-    family_of = family(folder, state)
     if "parent" in family_of:
         lines.append(f"part of     {family_of['parent']}")
     for child in family_of.get("children", []):

@@ -16,7 +16,7 @@ from cordee.faces.report.data import ReportData
 from cordee.faces.report.document import environment, summary
 from cordee.faces.report.plots import OUTCOMES, curve_plots, phases_plot, resource_plots
 from cordee.faces.report.segments import began_words, segment_words, worth_showing
-from cordee.faces.report.text import failure_text, lost_text, quantity, troubled_first
+from cordee.faces.report.text import failure_texts, lost_text, quantity, troubled_first
 from cordee.runs.state import NodeState, RankState, called
 from cordee.telemetry.shown.section import PLACES
 
@@ -133,7 +133,6 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
 def _attempt(data: ReportData, entry: dict[str, Any]) -> dict[str, Any]:
     """Return one row of the table of attempts."""
     end = entry.get("ended_at") or data.state.ended_at or data.now
-    failures = [failure for failure in data.state.failures if failure.get("attempt") == entry["attempt"]]
     resumed = entry.get("resume_step")
     return {
         "number": entry["attempt"],
@@ -143,7 +142,7 @@ def _attempt(data: ReportData, entry: dict[str, Any]) -> dict[str, Any]:
         "outcome": OUTCOMES.get(entry.get("outcome", "running"), entry.get("outcome", "running")),
         "kind": entry.get("outcome", "running"),
         "reason": entry.get("reason", ""),
-        "failures": [failure_text(failure) for failure in failures if failure.get("message")],
+        "failures": failure_texts(data, entry),
     }
 
 

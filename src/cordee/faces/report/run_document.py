@@ -7,7 +7,7 @@ from typing import Any
 from cordee.faces.report.container import container_of
 from cordee.faces.report.segments import began_from, segment_document
 from cordee.job.submit import step_of
-from cordee.runs.children import child_documents, child_states, parent_of, read_graph
+from cordee.runs.children import child_documents, child_states, parent_of, read_graph, told_by_parent
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
 from cordee.telemetry.node.recording import is_recorded
@@ -18,11 +18,15 @@ SCHEMA = "cordee.run/1"
 
 
 def family(folder: RunFolder, state: RunState) -> dict[str, Any]:
-    """Return `parent`, an id, and `children[]`, each with what its own journal says; neither where there is none."""
+    """Return `parent`, an id, and `children[]`, each with what its own journal says; neither where there is none.
+
+    A child that waits and will not start has `state` and `text`, too, as its parent tells them.
+    """
     found: dict[str, Any] = {}
     above = parent_of(folder)
     if above is not None:
         found["parent"] = above.id
+        found |= told_by_parent(folder) if state.state == "queued" and not state.segments else {}
     graph = read_graph(folder)
     if graph is not None:
         own = child_states(folder, graph)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 from cordee.core.draw.clean import clean, one_line, ranges
 from cordee.core.units import format_duration, format_size
@@ -162,12 +163,10 @@ def _troubles(data: ReportData) -> list[str]:
     what = {text: finding.next for text, finding in zip(texts, data.state.findings, strict=True)}
     for entry in data.state.attempts:
         if entry.get("outcome") not in (None, "finished", "segment"):
-            texts.append(f"attempt {entry['attempt']} {entry['outcome']}: {entry.get('reason')}")
-            texts += [
-                failure_text(failure)
-                for failure in data.state.failures
-                if failure.get("attempt") == entry["attempt"] and failure.get("message")
-            ]
+            why = entry.get("reason")
+            said = why in [finding.text for finding in data.state.findings]
+            texts.append(f"attempt {entry['attempt']} {entry['outcome']}" + ("" if said else f": {why}"))
+            texts += failure_texts(data, entry)
     hidden = len(texts) - _MOST_TROUBLES
     lines = [f"  {hidden} earlier ones are in report.json"] if hidden > 0 else []
     for text in texts[max(0, hidden) :] + [f"not shown: {text}" for text in data.missing]:
@@ -177,15 +176,24 @@ def _troubles(data: ReportData) -> list[str]:
     return ["Troubles", *lines] if lines else []
 
 
-def failure_text(failure: dict[str, object]) -> str:
+def failure_texts(data: ReportData, attempt: dict[str, Any]) -> list[str]:
+    """Return what failed in an attempt; a failure without a place is the attempt's own reason and not said again."""
+    return [
+        failure_text(failure)
+        for failure in data.state.failures
+        if failure.get("attempt") == attempt["attempt"] and failure.get("message") and failure.get("node")
+    ]
+
+
+def failure_text(failure: dict[str, Any]) -> str:
     """Return who failed how, and what it said last."""
+    node, rank = failure.get("node"), failure.get("rank")
     how = failure.get("signal") or ("" if failure.get("code") is None else f"code {failure['code']}")
-    who = (
-        f"node {failure.get('node')}"
-        if failure.get("rank") is None
-        else f"rank {failure['rank']} on {failure.get('node')}"
-    )
-    return f"{who}{f' ended with {how}' if how else ''}: {failure.get('message') or 'no message'}"
+    message = failure.get("message") or "no message"
+    if rank is None and not node:
+        return message
+    who = f"node {node}" if rank is None else f"rank {rank} on {node}"
+    return f"{who}{f' ended with {how}' if how else ''}: {message}"
 
 
 def _last(data: ReportData) -> list[str]:

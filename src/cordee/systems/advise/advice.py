@@ -14,8 +14,15 @@ from cordee.backends.reasons.clauses import Rule
 from cordee.backends.reasons.meaning import reasons_of
 from cordee.backends.reasons.situation import Situation
 from cordee.core.findings import Finding
-from cordee.systems.advise.course import COURSE, between_segments, chain_without_progress, disks_are_full, no_first_word
-from cordee.systems.advise.failed import CAUSES
+from cordee.systems.advise.course import (
+    COURSE,
+    between_segments,
+    chain_without_progress,
+    disks_are_full,
+    no_first_word,
+    said_by_the_run,
+)
+from cordee.systems.advise.failed import CAUSES, failed_below
 
 SCHEMA = "cordee.advise/1"
 
@@ -27,6 +34,7 @@ _TABLES: dict[str, tuple[Rule, ...]] = {
     "failed": (chain_without_progress, *CAUSES, *COURSE),
     "cancelled": (),
 }
+_OF_STEPS: tuple[Rule, ...] = (failed_below, disks_are_full, said_by_the_run)
 # A rule that ran hides those that would say the same in weaker words.
 _HIDES = {
     "memory": {"memory", "signal", "killed", "job-out-of-memory", "memory-short", "failed", "gone", "exception"},
@@ -77,7 +85,8 @@ def advise(situation: Situation) -> Advice:
     """Return why the run waits or failed, or what threatens it, and what to change."""
     where = situation.where
     of_the_place = reasons_of(situation).waiting if where == "waiting" else ()
-    rules = (*of_the_place, *_TABLES[where])
+    below = where == "failed" and any(failed_below(situation))
+    rules = _OF_STEPS if below else (*of_the_place, *_TABLES[where])
     findings = _without_repeats(finding for rule in rules for finding in rule(situation))
     return Advice(situation.run, where, _verdict(situation, findings), tuple(findings), _facts(situation))
 

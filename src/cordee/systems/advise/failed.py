@@ -242,6 +242,14 @@ def unexplained(situation: Situation) -> Iterator[Finding]:
         yield note("failed", situation.state.text, "error", next="see `cordee logs` and `cordee report`")
 
 
+def failed_below(situation: Situation) -> Iterator[Finding]:
+    """Say which runs below it failed before it had ranks of its own, and who explains them."""
+    for child in [] if situation.state.attempts else situation.state.children:
+        if child["state"] == "failed":
+            advice = f"`cordee advise {situation.run}/{child['name']}` says why, and what to change"
+            yield note("below", f"{child['name']} failed: {child['text']}", "error", next=advice)
+
+
 CAUSES: tuple[Rule, ...] = (
     vetting,
     memory,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cordee.client.reserved import CHECKPOINT_BYTES, CHECKPOINT_SECONDS
@@ -40,6 +41,7 @@ def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:
     state, fault = reading.state()
     events = reading.journal.events
     document = run_document(reading.folder, state)
+    state = replace(state, state=document["state"])
     if fault is not None:
         document["state"], document["text"] = "unreadable", fault.text
     document["rank_counts"] = dict(Counter(rank.status for rank in state.ranks))
