@@ -59,6 +59,23 @@ KEPT = [  # what stands in the script, what `run` is
         "bash -c 'cd sub && exec python train.py \"$@\"' bash",
     ),
     ('CMD="python train.py --d $A"\neval "$CMD"', SHELL.format("python train.py --d $A", "")),
+    (
+        'CMD="cd sub && python train.py --lr 0.1 | tee log.txt"\nsrun bash -c "$CMD"',
+        "bash -c 'cd sub && python train.py --lr 0.1 | tee log.txt'",
+    ),
+    (
+        'LAUNCH="cd \'a b\'; python train.py"\nsrun bash -c "$LAUNCH --lr 0.1"',
+        """bash -c "cd 'a b'; python train.py --lr 0.1\"""",
+    ),
+    (
+        'CMD="python train.py --name \'a b\'"\nsrun bash -c "source env.sh; $CMD"',
+        """bash -c "source env.sh; python train.py --name 'a b'\"""",
+    ),
+    (
+        'CMD="cd $A && python train.py"\nsrun bash -c "source env.sh; $CMD --rank \\$SLURM_PROCID"',
+        "bash -c 'source env.sh; cd $A && python train.py --rank $RANK'",
+    ),
+    ('A=$(date)\nsrun bash -c "cd $A; ls | wc; python train.py"', "bash -c 'cd $A; ls | wc; python train.py'"),
     ('eval "$(conda shell.bash hook)"\nsrun python train.py', PYTHON),
     ("NAME='a; $5'\nsrun python train.py --name \"$NAME\"", f"{PYTHON} --name 'a; $5'"),
     ("trap 'kill $PID' USR1\nsrun python train.py &\nPID=$!\nwait $PID", PYTHON),
