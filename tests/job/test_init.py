@@ -126,6 +126,21 @@ def test_a_document_is_never_overwritten(folder: Path) -> None:
     assert "cordee check" in str(caught.value.next)
 
 
+@pytest.mark.parametrize("text", ["", "\n# nothing\n", "import os\nprint(1)\n"])
+def test_a_file_without_a_line_of_a_shell_is_no_batch_script(folder: Path, text: str) -> None:
+    (folder / "py.sbatch").write_text(text)
+    with pytest.raises(DocumentError) as caught:
+        write_draft(folder, folder / "py.sbatch")
+    assert (caught.value.text, caught.value.line) == ("is no batch script", 1)
+    assert not (folder / "cordee.toml").exists()
+
+
+@pytest.mark.parametrize("text", ["python train.py\n", "#SBATCH -N 1\nX=1\n", "#!/bin/sh\nX=1\n"])
+def test_a_file_with_a_line_of_a_shell_is_a_batch_script(folder: Path, text: str) -> None:
+    (folder / "job.sh").write_text(text)
+    assert write_draft(folder, folder / "job.sh").source == folder / "job.sh"
+
+
 def test_a_missing_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
         write_draft(tmp_path / "none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import pytest
@@ -50,6 +51,33 @@ KEPT = [  # what stands in the script, what `run` is
     ("srun --pty python train.py", PYTHON),
     ("srun hostname\nsrun nvidia-smi\nsrun python train.py; echo $?", PYTHON),
     ('CMD="python train.py"\neval "srun $CMD"', PYTHON),
+    ('CMD="python train.py --name \'a b\'"\neval "$CMD"', f"{PYTHON} --name 'a b'"),
+    ("CMD=\"python train.py --name 'a b'\"\neval $CMD --lr 1", f"{PYTHON} --name 'a b' --lr 1"),
+    ('CMD="python train.py --name \'a b\'"\neval "srun $CMD 2>&1 | tee log.txt"', f"{PYTHON} --name 'a b'"),
+    (
+        'CMD="cd sub && srun python train.py"\neval "$CMD" > log.txt',
+        "bash -c 'cd sub && exec python train.py \"$@\"' bash",
+    ),
+    ('CMD="python train.py --d $A"\neval "$CMD"', SHELL.format("python train.py --d $A", "")),
+    (
+        'CMD="cd sub && python train.py --lr 0.1 | tee log.txt"\nsrun bash -c "$CMD"',
+        "bash -c 'cd sub && python train.py --lr 0.1 | tee log.txt'",
+    ),
+    (
+        'LAUNCH="cd \'a b\'; python train.py"\nsrun bash -c "$LAUNCH --lr 0.1"',
+        """bash -c "cd 'a b'; python train.py --lr 0.1\"""",
+    ),
+    (
+        'CMD="python train.py --name \'a b\'"\nsrun bash -c "source env.sh; $CMD"',
+        """bash -c "source env.sh; python train.py --name 'a b'\"""",
+    ),
+    (
+        'CMD="cd $A && python train.py"\nsrun bash -c "source env.sh; $CMD --rank \\$SLURM_PROCID"',
+        "bash -c 'source env.sh; cd $A && python train.py --rank $RANK'",
+    ),
+    ('A=$(date)\nsrun bash -c "cd $A; ls | wc; python train.py"', "bash -c 'cd $A; ls | wc; python train.py'"),
+    ('eval "$(conda shell.bash hook)"\nsrun python train.py', PYTHON),
+    ("NAME='a; $5'\nsrun python train.py --name \"$NAME\"", f"{PYTHON} --name 'a; $5'"),
     ("trap 'kill $PID' USR1\nsrun python train.py &\nPID=$!\nwait $PID", PYTHON),
     ("srun nsys profile -o r python train.py", "nsys profile -o r python train.py"),
     ("deepspeed --hostfile=hosts --num_gpus 4 train.py", PYTHON),
@@ -97,7 +125,8 @@ def converted(body, folder, header=WORLD):
 @pytest.mark.parametrize(("body", "run"), KEPT)
 def test_a_form_becomes_a_command_that_does_the_same(body, run, tmp_path):
     _, job = converted(body, tmp_path)
-    assert (job.need.ranks_per_node, job.need.nodes) == (4, 2) or "deepspeed" in body
+    assert (job.need.ranks_per_node, job.need.nodes) == (4, 2) or "deepspeed" in body or "srun" not in body
+    assert not re.search("srun|train.py", " ".join(job.setup))
     assert "srun" not in " ".join(job.run)
     assert run is None or job.run == tuple(shlex.split(run))
 
@@ -127,6 +156,11 @@ def test_options_of_srun_say_what_those_of_sbatch_do_not(header, step, keys, tmp
     _, job = converted(f"srun {step} python train.py", tmp_path, header)
     need = job.need
     assert (need.partition, need.gpus_per_node, need.nodes, need.ranks_per_node, need.time) == keys
+
+
+def test_a_text_that_evaluates_itself_ends(tmp_path):
+    _, job = converted('CMD=\'eval "$CMD"; python train.py\'\neval "$CMD"', tmp_path)
+    assert job.run == ("python", "train.py")
 
 
 def test_variables_that_srun_exports_are_kept(tmp_path):

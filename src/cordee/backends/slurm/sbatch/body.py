@@ -76,6 +76,7 @@ _LAUNCHES = re.compile(r"\b(?:srun|mpirun|torchrun|python3?)\b")
 _FOR_EACH = re.compile(r"for\b|while\s+(?:IFS=\S*\s+)?read\b")
 _FUNCTION = re.compile(r"\A(?:function\s+)?([\w:-]+)\s*(?:\(\s*\)|\{)")
 _OF_VETTING = re.compile(r"\bCORDEE_VET_|\bvet\.env\b")
+_VARIABLE = re.compile(r"\$(?:\w+|\{\w+\})\Z")
 _NO_TRAINING = re.compile(r"-m\s+(pip|venv|ensurepip|wandb|compileall)\b|\s-c\s|\s(--version|-V)\b")
 
 
@@ -119,13 +120,19 @@ class ScriptBody:
 def read_body(text: str, variables: Variables, nodes: int) -> ScriptBody:
     """Return the commands of a script; `variables` holds what Slurm would set and learns what the script sets."""
     body = ScriptBody(variables, nodes)
-    for chain in chains(read_commands(text)):
-        if all(command.after == "&&" for command in chain[:-1]) and kind_of(chain[0].words) != "condition":
+    _add_all(body, read_commands(text))
+    return body
+
+
+def _add_all(body: ScriptBody, commands: list[Command], *, within_eval: bool = False) -> None:
+    for chain in chains(commands):
+        if not within_eval and (evaluated := _evaluated(body, chain)):
+            _add_all(body, evaluated, within_eval=True)
+        elif all(command.after == "&&" for command in chain[:-1]) and kind_of(chain[0].words) != "condition":
             for command in chain:
                 _add(body, command)
         else:
             _add_joined(body, chain)
-    return body
 
 
 def is_of_vetting(text: str) -> bool:
@@ -202,7 +209,7 @@ def _add(body: ScriptBody, command: Command) -> None:
         body.leave(command, CONTINUES if chained else _FARM if runs else _COMPOUND)
         body.functions |= set(_FUNCTION.findall(command.text)[:1])
         return
-    given, command = command, _evaluated(_filled(body, command))
+    given, command = command, _filled(body, command)
     if body.functions.intersection(command.words[:1]):
         body.leave(given, _COMPOUND)
         return
@@ -270,12 +277,19 @@ def _why_joined(text: str, kind: str, chain: list[Command]) -> str:
     return _COMPOUND if kind == "condition" else _JOINED
 
 
-def _evaluated(command: Command) -> Command:
-    """Return the command that `eval` runs where that starts a program."""
-    inner = read_commands(unquoted(" ".join(command.words[1:]))) if command.words[:1] == ("eval",) else []
-    if len(inner) == 1 and not inner[0].compound and kind_of(inner[0].words) == "launch":
-        return replace(inner[0], line=command.line, after=command.after)
-    return command
+def _evaluated(body: ScriptBody, chain: list[Command]) -> list[Command]:
+    """Return the commands that the `eval` in front of a chain runs, and the rest of the chain; none where no program starts."""
+    first = chain[0]
+    if first.words[:1] != ("eval",):
+        return []
+    # `eval` joins its words by blanks: a variable of several words is filled in as one inside quotes is.
+    words = [f'"{word}"' if _VARIABLE.match(word) else word for word in first.words[1:]]
+    inner = read_commands(body.variables.evaluated(" ".join(words)))
+    if not any(kind_of(command.words) == "launch" for command in inner):
+        return []
+    inner = [replace(command, line=first.line) for command in inner]
+    redirects = (*inner[-1].redirects, *first.redirects)
+    return [*inner[:-1], replace(inner[-1], after=first.after, redirects=redirects), *chain[1:]]
 
 
 def _filled(body: ScriptBody, command: Command) -> Command:
@@ -333,6 +347,9 @@ def _assign(body: ScriptBody, command: Command, name: str, append: bool, source:
         variables.known.pop(name, None)
         path = None if append else variables.path_of(unquoted(filled))
         variables.sources.pop(name, None)
+        variables.texts.pop(name, None)
+        if not append and not re.search(r"\$\(|`", filled):
+            variables.texts[name] = unquoted(filled)
         if path is None:
             variables.unknown.add(name)
         else:

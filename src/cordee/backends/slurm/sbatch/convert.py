@@ -27,6 +27,7 @@ from cordee.core.documents.faults import fault_error
 from cordee.core.documents.texts import text_of
 from cordee.job.command import launches_itself
 from cordee.job.conversion import Conversion, Left
+from cordee.job.scripts import read_script
 
 LARGEST_BYTES = 256 << 10
 _OF_RANKS = {
@@ -57,7 +58,7 @@ def read_text(path: Path) -> str:
     """Return the text of a script.
 
     Raises:
-        DocumentError: it cannot be read, is larger than 256 KiB, in no encoding that is clear, or no shell script.
+        DocumentError: it cannot be read, is larger than 256 KiB, in no encoding that is clear, or no shell script (also: empty, or Python).
     """
     file = str(path)
     try:
@@ -82,7 +83,7 @@ def read_text(path: Path) -> str:
         )
     text = text_of(data, file).replace("\r\n", "\n").replace("\r", "\n")
     first = text.partition("\n")[0]
-    is_named_so = path.suffix in ENDINGS or "\n#SBATCH" in f"\n{text}"
+    is_named_so = "\n#SBATCH" in f"\n{text}" or (path.suffix in ENDINGS and not read_script(path).parsed)
     if not (_SHELL.match(first) if first.startswith("#!") else is_named_so):
         raise fault_error(
             "is no batch script",

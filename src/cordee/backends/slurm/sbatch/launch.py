@@ -40,7 +40,7 @@ from cordee.backends.slurm.sbatch.options import (
     parse_options,
 )
 from cordee.backends.slurm.sbatch.shell import Command, read_commands
-from cordee.backends.slurm.sbatch.variables import Variables, assignment, needs_shell, plain_text, unquoted
+from cordee.backends.slurm.sbatch.variables import Variables, assignment, needs_shell, plain_text
 from cordee.job.conversion import Left
 
 _TORCHRUN = (
@@ -261,7 +261,7 @@ def _mpirun(launch: ScriptLaunch) -> None:
 
 def _inner(launch: ScriptLaunch, variables: Variables) -> None:
     """Read the script of `bash -c`: its one command in place of the shell where nothing else of it matters."""
-    text = unquoted(launch.words[-1])
+    text = variables.evaluated(launch.words[-1])
     body = read_body(text, Variables(dict(variables.known), dict(variables.arrays), dict(variables.alias)), nodes=2)
     harmless = all(one.why in (SETS, PRINTS, FOR_SRUN) for one in body.left)
     if len(body.launches) == 1 and harmless and not [line for line in body.setup if not line.name]:

@@ -6,7 +6,7 @@ import ast
 import operator
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 _SAFE = re.compile(r"(?:[\w@%+=:,./^ -]|\$\w+|\$\{\w+\})*\Z")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
@@ -44,6 +44,7 @@ class Variables:
         arrays: literal arrays, as the source of their words.
         alias: variables that stand for one of Cordée's, such as the first node's name for `$MASTER_ADDR`.
         sources: values in which only variables are left that the script does not set, as source without quotes.
+        texts: values without quotes in which variables are left, for a shell that evaluates the value.
         unknown: variables that the script sets to what only a shell can know.
     """
 
@@ -51,6 +52,7 @@ class Variables:
     arrays: dict[str, str] = field(default_factory=dict)
     alias: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
 
     def path_of(self, source: str) -> str | None:
@@ -75,13 +77,30 @@ class Variables:
         """Return source with the variables that are known filled in, outside single quotes."""
         return _PIECE.sub(self._piece, source)
 
+    def evaluated(self, source: str) -> str:
+        """Return the text that `eval` or `bash -c` is given by this source."""
+        return unquoted(replace(self, known={**self.texts, **self.known}).fill(source))
+
     def _piece(self, match: re.Match[str]) -> str:
         whole = match.group()
         if match["escaped"] or match["single"]:
             return whole
         if match["double"]:
-            return '"' + _PIECE.sub(self._inner_piece, whole[1:-1]) + '"'
+            fill = self._inner_piece if re.search(r"\$\(|`|\$\{\w+\W*\$", whole) else self._quoted_piece
+            return '"' + _PIECE.sub(fill, whole[1:-1]) + '"'
         return self._value(match)
+
+    def _quoted_piece(self, match: re.Match[str]) -> str:
+        """Return a piece inside double quotes that hold no command: any value can stand there, with backslashes."""
+        if match["single"]:
+            return "'" + _PIECE.sub(self._quoted_piece, match["single"][1:-1]) + "'"
+        value = self.known.get(match["braced"] or match["plain"] or "", "")
+        if not value or _SAFE.match(value):
+            return self._inner_piece(match)
+        of_ranks = {*self.alias.values(), "$MASTER_PORT"}
+        return re.sub(
+            r"[\\\"`]|\$\{?\w*", lambda one: one[0] if one[0].replace("{", "") in of_ranks else f"\\{one[0]}", value
+        )
 
     def _inner_piece(self, match: re.Match[str]) -> str:
         if match["single"]:
