@@ -17,8 +17,8 @@ from cordee.testing.slurm.daemons import wait_until
 from .test_layers import MODULES, interpreters
 
 SHOWN = "import json, secrets, sys\nprint(json.dumps([__name__, sys.argv[1:], sys.path, sys.flags.no_user_site]))\n"
-# It writes the command lines of other people's jobs, and starts nothing.
-WRITES_COMMANDS = {"backends.slurm.sbatch.launch"}
+# They read and write the command lines of other people's jobs, and start nothing.
+WRITES_COMMANDS = {"backends.slurm.sbatch.body", "backends.slurm.sbatch.launch"}
 
 
 @pytest.mark.parametrize("python", interpreters())

@@ -123,7 +123,7 @@ def test_its_part_of_the_nodes_travels_with_the_run_and_its_page_shows_what_was_
 ):
     ran = person("run")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    (folder,) = (tmp_path / "runs").iterdir()
+    (folder,) = (tmp_path / "runs").glob("[!.]*")
     printed = person("logs", folder.name).stdout
     assert "rank 0 on " in printed
     assert "0 to 0" in person("logs", folder.name, "--rank", "7").stderr
@@ -152,7 +152,7 @@ def test_its_part_of_the_nodes_travels_with_the_run_and_its_page_shows_what_was_
 def test_its_section_is_in_the_report_of_a_run_in_every_form(person: Person, tmp_path: Path):
     ran = person("run")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").iterdir())
+    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").glob("[!.]*"))
     page = (folder.report / "index.html").read_text()
     assert '<p id="the-window">&lt;open&gt; for 3600 s</p>' in page
     assert page.index("#the-window { font-weight") < page.index("</style>")
@@ -167,7 +167,7 @@ def test_its_section_is_in_the_report_of_a_run_in_every_form(person: Person, tmp
 def test_a_run_of_another_job_has_nothing_of_it_but_an_empty_key(person: Person, tmp_path: Path):
     person.write(DOCUMENT)
     person("run")
-    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").iterdir())
+    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").glob("[!.]*"))
     assert "the-window" not in (folder.report / "index.html").read_text()
     assert json.loads((folder.report / "report.json").read_text())["window_use"] is None
 
@@ -179,7 +179,7 @@ def test_a_section_that_cannot_be_made_is_missing_and_keeps_no_other_from_the_re
     report.write_text(report.read_text().replace("        self.open_s = ", "        self.open_s = int('no') or "))
     told = Person(tmp_path, tmp_path / "packages")
     assert told("run").returncode == 0
-    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").iterdir())
+    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").glob("[!.]*"))
     document = json.loads((folder.report / "report.json").read_text())
     assert document["window_use"] is None
     assert document["storage"] is not None
@@ -189,7 +189,7 @@ def test_a_section_that_cannot_be_made_is_missing_and_keeps_no_other_from_the_re
 @pytest.mark.usefixtures("real")
 def test_a_report_is_rendered_without_a_package_that_cannot_be_loaded_and_names_it(person: Person, tmp_path: Path):
     person("run")
-    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").iterdir())
+    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").glob("[!.]*"))
     shutil.copytree(WINDOW, tmp_path / "packages")
     (tmp_path / "packages/cordee_window/report.py").write_text("import nowhere")
     document = Person(tmp_path, tmp_path / "packages").json("report", folder.id)

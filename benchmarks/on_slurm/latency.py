@@ -59,14 +59,14 @@ class Followed:
     """
 
     def __init__(self, job: Path, runs: Path) -> None:
-        before = set(runs.glob("*"))
+        before = set(runs.glob("[!.]*"))
         command = [*CORDEE, "run", str(job), "--on", "slurm", "--runs", str(runs), *settings(PATIENT)]
         self.seen: list[tuple[float, str]] = []
         self.returned: float | None = None
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.folder = RunFolder(until(lambda: set(runs.glob("*")) - before).pop())
+        self.folder = RunFolder(until(lambda: set(runs.glob("[!.]*")) - before).pop())
 
     def _read(self) -> None:
         assert self.process.stdout is not None

@@ -27,7 +27,7 @@ class Ending(BackendSite):
 
     def end(self) -> None:
         for _ in range(2):
-            for run in (self.folder / "runs").glob("*"):
+            for run in (self.folder / "runs").glob("[!.]*"):
                 processes.sweep(f"{run.name}/")
 
 

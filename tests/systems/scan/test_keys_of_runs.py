@@ -27,7 +27,7 @@ def run(tmp_path_factory):
     document = f'name = "a"\nrun = "python train.py --password {PASSWORD}"\n[env]\nWANDB_API_KEY = "{WANDB}"\n'
     (folder / "cordee.toml").write_text(f"{document}[restart]\nretries = 0\n")
     said = made.cordee("run", folder, "--runs", folder / "runs").output
-    (run,) = (folder / "runs").iterdir()
+    (run,) = (folder / "runs").glob("[!.]*")
     return run, said
 
 

@@ -30,7 +30,9 @@ COOKIE = "cordee_token"
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*t?\Z")
 _WITH_VALUE = ("-W", "-X")
 # What Python runs, as the guard hands it to that Python.
-_MODULE, _TEXT, _FILE = "-m", "-c", "--"
+_MODULE = "-m"
+_TEXT = "-c"
+_FILE = "--"
 _REFUSAL = b"a token is needed: send it as Authorization: Bearer TOKEN, or open this address with ?token=TOKEN\n"
 
 

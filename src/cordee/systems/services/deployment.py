@@ -192,7 +192,7 @@ def deploy(
         try:
             start(folder, loaded, wish, "deployed")
         except CordeeError:
-            if new and not any(folder.runs.iterdir()):
+            if new and not any(folder.runs.glob("[!.]*")):
                 folder.remove()
             raise
     return waited(folder, wait_s, told)

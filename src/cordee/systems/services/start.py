@@ -347,7 +347,7 @@ def write_revision(loaded: LoadedBlueprint, folder: ServiceFolder, wish: Wish) -
 
 def _ports_before(folder: ServiceFolder) -> dict[str, int]:
     """Return the ports of the newest run that had any: clients know them."""
-    for run in sorted(folder.runs.iterdir(), reverse=True):  # their names begin alike and go on with the time
+    for run in sorted(folder.runs.glob("[!.]*"), reverse=True):  # their names begin alike and go on with the time
         endpoints = read_state(state_path(run, folder.name)).get("endpoints")
         if endpoints:
             return {one["name"]: one["port"] for one in endpoints}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from cordee.core.backends import abilities, is_known
 from cordee.core.documents.config_paths import profile_names
 from cordee.core.draw.pages import page_environment
 from cordee.core.errors import RunFolderError
@@ -67,7 +68,9 @@ def _on_one_machine(run: Run) -> bool:
     """Return whether a run's nodes are processes of one machine, for which nobody has written down a network."""
     with suppress(RunFolderError):  # a recording has no plan
         plan = run.plan if isinstance(run.plan, dict) else {}
-        return plan.get("backend") == "local" and plan.get("cluster") not in profile_names(os.environ)
+        name = str(plan.get("backend"))
+        several = not is_known(name) or abilities(name).several_machines
+        return not several and plan.get("cluster") not in profile_names(os.environ)
     return False
 
 
