@@ -345,6 +345,16 @@ def test_what_an_earlier_agent_was_found_to_be_counts_for_no_other(told):
     assert usable([told.a]) == []
 
 
+def test_that_a_machine_was_busy_keeps_no_node_from_holding_ranks(told):
+    told.hello(incarnation=2)
+    told.ready(incarnation=2)
+    busy = {"check": "host.load", "status": "unknown", "cause": "busy"}
+    told.nodes.decide(NodeJudged("a", "unknown", [{"check": "gpu", "status": "pass"}, busy]))
+    assert usable([told.a]) == [told.a]
+    told.nodes.decide(NodeJudged("a", "unknown", [{"check": "gpu", "status": "unknown", "cause": "timeout"}, busy]))
+    assert usable([told.a]) == []
+
+
 def test_a_node_that_is_given_up_is_replaced_and_hears_nothing_more(told):
     told.hello()
     assert kinds(told.nodes.decide(GaveUp("a", "it gave no free port"))) == [Write, Abort, AgentLost, ReplaceAgent]

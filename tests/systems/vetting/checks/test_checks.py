@@ -143,9 +143,11 @@ def test_the_temporary_folder_of_the_ranks_is_looked_at(tmp_path: Path) -> None:
     assert result["evidence"] == f"temporary folder {tmp_path}/none: No such file or directory"
 
 
-def test_load_warns_by_itself_and_fails_only_where_a_limit_is_given() -> None:
+def test_load_makes_a_machine_busy_by_itself_and_fails_only_where_a_limit_is_given() -> None:
     assert one("host.load", {"warn_ratio": 1e9})["status"] == "pass"
-    assert one("host.load", {"warn_ratio": -1})["status"] == "warn"
+    busy = one("host.load", {"warn_ratio": -1})
+    assert (busy["status"], busy["cause"]) == ("unknown", "busy")
+    assert busy["evidence"].startswith("the machine is busy: load ")
     assert one("host.load", {"max_ratio": -1.0})["status"] == "fail"
     assert one("host.load", {"max_ratio": 1e9, "warn_ratio": 1e9})["status"] == "pass"
 

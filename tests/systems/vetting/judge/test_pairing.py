@@ -288,7 +288,7 @@ def test_each_meeting_has_its_own_token_and_the_request_is_passed_on() -> None:
     assert {asked["workdir"] for asked in nodes.asked} == {"/tmp"}
 
 
-@pytest.mark.parametrize(("load", "outcome"), [("pass", ("exclude", ["n3"])), ("warn", ("continue", []))])
+@pytest.mark.parametrize(("load", "outcome"), [("pass", ("exclude", ["n3"])), ("unknown", ("continue", []))])
 def test_a_slow_node_is_left_out_of_an_allocation_unless_its_host_is_busy(load, outcome, monkeypatch, tmp_path) -> None:
     async def simulated(members: Any, *_: Any, busy: Any, **more: Any) -> PairOutcome:
         return SimulatedFabric(slow={"n3": 0.7}, noise=0, dip_ratio=0).run(PairTest(members, "seed", busy=busy))
@@ -301,7 +301,12 @@ def test_a_slow_node_is_left_out_of_an_allocation_unless_its_host_is_busy(load, 
     conductor = Conductor(load_protocol(path).resolved(), {})
     names = ("n0", "n1", "n2", "n3")
     reports = {
-        node: [{**Result("host.load", load if node == "n3" else "pass", value=3.0).document(), "required": False}]
+        node: [
+            {
+                **Result("host.load", load if node == "n3" else "pass", value=3.0, cause="busy").document(),
+                "required": False,
+            }
+        ]
         for node in names
     }
     members = {node: VettedNode(node, lambda message: True, HOST) for node in names}

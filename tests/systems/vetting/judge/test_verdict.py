@@ -460,7 +460,8 @@ def loaded(*results: Document, busy: str) -> dict[str, list[Document] | None]:
     reports = nodes(*results)
     for node, report in reports.items():
         assert report is not None
-        report.append(result("host.load", "warn" if node == busy else "pass", required=False))
+        load = {"status": "unknown", "cause": "busy"} if node == busy else {}
+        report.append(result("host.load", "pass", required=False) | load)
     return reports
 
 
@@ -469,7 +470,20 @@ def test_what_a_busy_host_measured_too_low_is_unknown_and_not_held_against_it() 
     slow = found(document, "n3", "gpu.gemm")
     assert (slow["status"], slow["cause"]) == ("unknown", "busy")
     assert "its host is busy" in slow["evidence"]
-    assert (document["verdict"], document["exclude"], verdicts(document)["n3"]) == ("continue", [], "suspect")
+    assert (document["verdict"], document["exclude"], verdicts(document)["n3"]) == ("continue", [], "unknown")
+    assert document["reason"].startswith("all 4 nodes take part; unknown, because the machine is busy: n3 (")
+
+
+def test_a_busy_machine_is_unknown_and_takes_part_whatever_else_passed() -> None:
+    for others in ([result()], []):
+        document = judge({"n1": [*others, *(loaded(result(), busy="n1")["n1"] or [])[1:]]})
+        assert (document["verdict"], document["exclude"], verdicts(document)["n1"]) == ("continue", [], "unknown")
+        assert "unknown, because the machine is busy: n1 (host.load" in document["reason"]
+
+
+def test_a_busy_machine_with_a_warning_is_suspect() -> None:
+    document = judge(loaded(result("host.disk", "warn"), busy="n1"))
+    assert verdicts(document)["n1"] == "suspect"
 
 
 def test_a_quiet_host_that_is_slow_is_bad_though_another_is_busy() -> None:

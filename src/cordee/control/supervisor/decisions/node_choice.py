@@ -37,7 +37,7 @@ class NodePool:
             before: those that the last attempt ran on; they are preferred, but for those in whose place others should be.
         """
         candidates = usable(self._nodes)
-        judged = [node for node in self._nodes if node.ready and node.verdict in ("bad", "unknown")]
+        judged = [node for node in self._nodes if node.ready and not node.takes_part]
         if len(candidates) < self._least:
             reasons = [
                 f"{node.name} is {node.verdict}: {result['check']}: {result['evidence']}"

@@ -195,6 +195,14 @@ class Node:
         )
 
     @property
+    def takes_part(self) -> bool:
+        """Whether it may hold ranks as far as vetting knows: that its machine was busy then is held against no node."""
+        if self.verdict != "unknown":
+            return self.verdict in ("healthy", "suspect")
+        off = [result for result in self.results if result["status"] not in ("pass", "skip")]
+        return bool(off) and all(result["status"] == "unknown" and result.get("cause") == "busy" for result in off)
+
+    @property
     def to_vet_again(self) -> bool:
         """Whether it was suspected and has not been vetted since, and can be."""
         return self._unlooked and self.ready and self.session is not None
@@ -464,8 +472,7 @@ class Nodes:
 
 
 def usable(nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes that may hold ranks: the healthy before the suspect, those in whose place others should be last, otherwise in their order."""
-    ready = [node for node in nodes if node.connection is not None and node.ready]
-    good = [node for node in ready if node.verdict == "healthy"]
-    both = good + [node for node in ready if node.verdict == "suspect"]
-    return sorted(both, key=lambda node: bool(node.suspected))
+    """Return the nodes that may hold ranks: the healthy before the suspect and those that were busy, those in whose place others should be last, otherwise in their order."""
+    ready = [node for node in nodes if node.connection is not None and node.ready and node.takes_part]
+    order = ("healthy", "suspect", "unknown")
+    return sorted(ready, key=lambda node: (bool(node.suspected), order.index(node.verdict)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cordee.systems.vetting.node.judge.unknowns import BUSY, is_only_busy
+
 _MOST_NAMED = 3
 _LONGEST_EVIDENCE = 200
 
@@ -32,9 +34,14 @@ def reason(
         parts.append(f"{len(excluded)} of {len(nodes)} nodes left out: {culprits(excluded)}")
     else:
         suspects = [node for node in nodes if node["verdict"] == "suspect" and _remark(node)]
+        busy = [node for node in nodes if is_only_busy(node["results"])]
         healthy = "the node takes part" if len(nodes) == 1 else f"all {len(nodes)} nodes take part"
         parts.append(healthy + (f", suspect: {culprits(suspects)}" if suspects else ""))
-    here = [entry for entry in unavailable if entry["cause"] == "closed" or not entry["abort"]]
+        if busy:
+            parts.append(f"unknown, because the machine is busy: {culprits(busy)}")
+    here = [
+        entry for entry in unavailable if entry["cause"] != BUSY and (entry["cause"] == "closed" or not entry["abort"])
+    ]
     parts += [f"{entry['check']} could not be tested here ({_cut(entry['reason'])})" for entry in here[:2]]
     parts += [f"link fault: {_cut(link['text'])}" for link in links[:2]]
     return "; ".join(parts)

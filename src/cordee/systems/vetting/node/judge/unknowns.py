@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 _VARYING = re.compile(r"GPU-[0-9a-f-]+|0x[0-9a-f]+|[0-9a-f]{8,}|\d+(?:\.\d+)?", re.IGNORECASE)
 _WORD = re.compile(r"[\w-]+")
@@ -20,8 +20,14 @@ def busy_nodes(sheets: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(
         node
         for node, results in sheets.items()
-        if any(result["check"] == _LOAD and result["status"] in ("warn", "fail") for result in results or ())
+        if any(result["check"] == _LOAD and result["status"] in ("unknown", "warn", "fail") for result in results or ())
     )
+
+
+def is_only_busy(results: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether all that is off on a node is unknown because its host was busy."""
+    off = [result for result in results if result["status"] not in ("pass", "skip")]
+    return bool(off) and all(result["status"] == "unknown" and result.get("cause") == BUSY for result in off)
 
 
 def find_unavailable(sheets: dict[str, list[dict[str, Any]]], confusion_ratio: float) -> list[dict[str, Any]]:

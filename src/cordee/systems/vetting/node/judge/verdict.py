@@ -10,7 +10,7 @@ from cordee.systems.vetting.node.checks._base import STATUSES
 from cordee.systems.vetting.node.judge import sentences
 from cordee.systems.vetting.node.judge.peers import Sheets, compare
 from cordee.systems.vetting.node.judge.rules import match
-from cordee.systems.vetting.node.judge.unknowns import BUSY, RAN, busy_nodes, find_unavailable, is_silent
+from cordee.systems.vetting.node.judge.unknowns import BUSY, RAN, busy_nodes, find_unavailable, is_only_busy, is_silent
 
 if TYPE_CHECKING:
     from cordee.systems.vetting.node.judge.pairs import PairOutcome
@@ -26,8 +26,8 @@ def verdict(results: list[dict[str, Any]]) -> str:
     """Return what the results say of the node: `bad`, `unknown`, `suspect` or `healthy`.
 
     A required check that failed makes it bad, unless `confused` says that nobody is to blame; one that could not be
-    tested makes it unknown, unless it is `unavailable` at this site because the site does not let us look, or the host was busy. A node on which
-    no check ran is unknown. A warning, and whatever else is not a pass, makes it suspect.
+    tested makes it unknown, unless it is `unavailable` at this site because the site does not let us look. A node on which no check ran is
+    unknown, and one of which only a busy host keeps us from knowing more. A warning, and whatever else is not a pass, makes it suspect.
     """
     required = [result for result in results if result.get("required", True)]
     if any(result["status"] == "fail" and not result.get("confused") for result in required):
@@ -35,6 +35,8 @@ def verdict(results: list[dict[str, Any]]) -> str:
     if not any(result["status"] in RAN for result in results):
         return "unknown"
     if any(result["status"] == "unknown" and not _is_excused(result) for result in required):
+        return "unknown"
+    if is_only_busy(results):
         return "unknown"
     statuses = {result["status"] for result in results}
     if not statuses <= set(STATUSES):
@@ -105,7 +107,9 @@ def _standing(nodes: list[dict[str, Any]], answered: set[str], ratio: float) -> 
     idle = [
         node
         for node in nodes
-        if node["node"] not in silent_names and not any(result["status"] in RAN for result in node["results"])
+        if node["node"] not in silent_names
+        and not any(result["status"] in RAN for result in node["results"])
+        and not is_only_busy(node["results"])
     ]
     # When nothing ran on many, that is no fault of each of them: the allocation is not started at all.
     idle_names = {node["node"] for node in idle} if _too_many(idle, nodes, ratio) else set()
@@ -241,7 +245,9 @@ def _is_excused(result: dict[str, Any]) -> bool:
 
 
 def _is_explained(results: list[dict[str, Any]]) -> bool:
-    """Return whether something ran, and all that is unknown is so on many nodes for one reason."""
+    """Return whether something ran, and all that is unknown is so on many nodes for one reason, or because the host was busy."""
+    if is_only_busy(results):
+        return True
     unknown = [one for one in results if one["status"] == "unknown" and one.get("required", True)]
     ran = any(one["status"] in RAN for one in results)
     return ran and bool(unknown) and all(one.get("unavailable") for one in unknown)
