@@ -1,11 +1,16 @@
-"""Real Gloo ranks of which one is slowed for a while: what its agent's digests say, recorded for the detector.
+"""Real Gloo ranks of which one is slowed for a while: what its agent's digests say is recorded, and replayed to the detector.
 
-`python benchmarks/slow_ranks.py OUT [--ranks 8] [--seconds 90] [--rounds 1] [--quiet 300] [EPISODE...]` starts the ranks of an
-unmodified script once, which use at most 60 % of two cores together, and goes through the episodes, each a file OUT/EPISODE-N.jsonl: a line
-that says what is done to which rank since when, then a line for each window, `{"at": seconds, "digests": [...]}`, as agents tell them. Episodes
+    python benchmarks/slow_ranks.py record OUT [--ranks 8] [--load 0.6] [--plain] [--seconds 90] [--turns 1] [--quiet 300] [--episodes EPISODE...]
+    python benchmarks/slow_ranks.py replay [FILE...]
+
+`record` starts the ranks of an unmodified script once, which use a share `--load` of two cores together, and goes through the episodes, each a file
+OUT/EPISODE-N.jsonl.gz: see `Trace`. `--plain` runs tests/systems/explain/straggling_train.py instead, which mostly waits for its data. Episodes
 are `stop-P` (stopped and continued by signals so that it takes P % longer), `quota-P` (a share of processor time that makes it take
-P % longer; needs root and a cgroup hierarchy with `cpu`), `data-P` and `save-P` (its loader, or its saving, takes P % of a step
-longer) and `quiet`. Then a table: what each rank spent, before and meanwhile.
+P % longer; needs root and version 1 or 2 of a cgroup hierarchy with `cpu`; found by trying, from episode to episode), `data-P` and `save-P`
+(its loader, or its saving, takes P % of a step longer) and `quiet`. Then a table: what each rank spent, before and meanwhile.
+
+`replay` gives the recorded digests to the detector, without FILE those that are kept in tests/systems/explain/node/recorded: was the slowed
+rank found within 60 s, with which cause, and who else was named for how long.
 """
 
 from __future__ import annotations
@@ -13,17 +18,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
 import os
 import signal
+import socket
 import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from cordee.machine.cgroups import groups_of
 from cordee.wire.messages import RankDigest
+from support.runs.slow_ranks import RECORDED, Replayed, Trace, replay
 from support.runs.watched_ranks import WatchedRanks, make_node_zip, watching
 
 SCRIPT = """
@@ -35,7 +41,7 @@ from torch.utils.data import DataLoader, Dataset
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, chunks = dist.get_rank(), int(sys.argv[1])
-share = 1.2 / dist.get_world_size()  # of a core, for each rank: 60 % of two
+share = 2 * float(sys.argv[2]) / dist.get_world_size()  # of a core, for each rank
 
 def asked(kind):
     try:
@@ -79,13 +85,19 @@ for step, batch in enumerate(DataLoader(Samples(), batch_size=1)):
 CHUNKS = 15
 STEP_S = CHUNKS * 0.02
 STOP_S = 0.05
-BEFORE_S = 40.0
+BEFORE_S, WITHIN_S = 40.0, 60.0
+PLAIN = Path(__file__).parents[1] / "tests" / "systems" / "explain" / "straggling_train.py"
 
 
 class Episode:
-    """What is done to a rank, from `begin` to `end`."""
+    """What is done to a rank, from `begin` to `end`.
 
-    def __init__(self, name: str, rank: int, ranks: WatchedRanks) -> None:
+    Args:
+        scale: a quota is so many times what reckoning gives.
+    """
+
+    def __init__(self, name: str, rank: int, ranks: WatchedRanks, scale: float) -> None:
+        self._scale = scale
         kind, _, percent = name.partition("-")
         self.kind, self.share, self.rank, self.ranks = kind, float(percent or 0) / 100, rank, ranks
         self._task: asyncio.Task[None] | None = None
@@ -134,7 +146,7 @@ class Episode:
 
     def _limit(self, pid: int) -> None:
         """Give it less of the processor than it needs when nothing slows it."""
-        share = self._used / (1 + self.share)
+        share = self._scale * self._used / (1 + self.share)
         (own, *_) = groups_of("cpu", pid=str(pid))
         self._group = Path(own.folder) / f"slow-{pid}"
         self._group.mkdir()
@@ -154,8 +166,8 @@ def _processor_s(pid: int) -> float:
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
-async def watch(ranks: WatchedRanks, seconds: float, began: float, out: IO[str]) -> list[RankDigest]:
-    """Look every second, as an agent does, and write what is told; return it."""
+async def watch(ranks: WatchedRanks, seconds: float, began: float, trace: Trace) -> list[RankDigest]:
+    """Look every second, as an agent does, and keep what is told; return it."""
     found: list[RankDigest] = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -164,8 +176,7 @@ async def watch(ranks: WatchedRanks, seconds: float, began: float, out: IO[str])
         ranks.companion.look(now)
         spent = ranks.companion.spent()
         if spent.digests:
-            out.write(json.dumps({"at": round(now - began, 1), "digests": spent.digests, "links": spent.links}) + "\n")
-            out.flush()
+            trace.rounds.append((now - began, list(spent.digests)))
             found += spent.digests
     return found
 
@@ -189,10 +200,14 @@ def described(name: str, when: str, digests: list[RankDigest], slow: int) -> str
 
 async def episodes(ranks: WatchedRanks, options: argparse.Namespace) -> None:
     """Go through all of them."""
-    (ranks.folder / "train.py").write_text(SCRIPT)
-    world: dict[str, Any] = {"WORLD_SIZE": str(options.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517"}
+    (ranks.folder / "train.py").write_text(PLAIN.read_text() if options.plain else SCRIPT)
+    argv = ["1000000000"] if options.plain else [str(CHUNKS), str(options.load)]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world: dict[str, Any] = {"WORLD_SIZE": str(options.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     for rank in range(options.ranks):
-        ranks.start(rank, "train.py", str(CHUNKS), **world)
+        ranks.start(rank, "train.py", *argv, **world)
     told = ranks.companion
 
     def all_train() -> bool:
@@ -201,39 +216,78 @@ async def episodes(ranks: WatchedRanks, options: argparse.Namespace) -> None:
     await ranks.until(all_train, 300.0, 1.0)
     print("shares: compute, data, communication, saving, delayed, unseen, throttled; medians of windows\n")
     print("| episode | when | steps/s | slowed rank | others |\n|---|---|---|---|---|", flush=True)
-    for turn in range(options.rounds):
+    scale = 1.0
+    for turn in range(options.turns):
         for at, name in enumerate(options.episodes):
             slow = (3 + 5 * at + turn) % options.ranks
-            episode = Episode(name, slow, ranks)
+            episode = Episode(name, slow, ranks, scale)
+            quiet = name == "quiet"
+            trace = Trace(name, options.ranks, None if quiet else slow, 0.0 if quiet else BEFORE_S, [])
             began = time.monotonic()
-            with open(Path(options.out) / f"{name}-{turn}.jsonl", "w") as out:
-                about = {"episode": name, "world": options.ranks, "rank": None if name == "quiet" else slow}
-                before_s = 0.0 if name == "quiet" else BEFORE_S
-                out.write(json.dumps({**about, "slowed_from_s": before_s}) + "\n")
-                if before_s:
-                    before = await watch(ranks, before_s, began, out)
-                    print(described(name, "before", before, slow), flush=True)
-                    episode.watched(time.monotonic() - began)
-                episode.begin()
-                try:
-                    seconds = options.quiet if name == "quiet" else options.seconds
-                    meanwhile = await watch(ranks, seconds, began, out)
-                finally:
-                    await episode.end()
+            if not quiet:
+                before = await watch(ranks, BEFORE_S, began, trace)
+                print(described(name, "before", before, slow), flush=True)
+                episode.watched(time.monotonic() - began)
+            episode.begin()
+            try:
+                meanwhile = await watch(ranks, options.quiet if quiet else options.seconds, began, trace)
+            finally:
+                await episode.end()
+                trace.write(Path(options.out) / f"{name}-{turn}.jsonl.gz")
             print(described(name, "meanwhile", meanwhile, slow), flush=True)
+            if episode.kind == "quota":
+                scale *= min(1.3, max(0.6, trace.longer() / (1 + episode.share)))
+
+
+def replayed(paths: list[Path]) -> None:
+    """Print what the detector says of recorded traces."""
+    print(
+        "| trace | ranks | slowed | steps took | stopped or throttled | found after s | as | slower by | innocents named, s |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    all_found: list[Replayed] = []
+    for path in paths:
+        trace = Trace.read(path)
+        found = replay(trace)
+        all_found.append(found)
+        slowed = ["-"] * 3 if trace.rank is None else [str(trace.rank), f"{trace.longer():.2f}", f"{trace.held():.0%}"]
+        first = found.first
+        told = (
+            ["-"] * 3
+            if first is None
+            else [f"{found.after_s:.0f}", f"{first.cause.kind} {first.cause.how}".strip(), f"{first.slower:.0%}"]
+        )
+        innocent = ", ".join(f"{rank}: {seconds:.0f}" for rank, seconds in sorted(found.innocent_s.items())) or "-"
+        print("|", " | ".join([path.name.partition(".")[0], str(trace.world), *slowed, *told, innocent]), "|")
+    slowed_ones = [one for one in all_found if one.trace.slowed()]
+    in_time = sum(one.after_s <= WITHIN_S for one in slowed_ones)
+    hours = sum(one.rank_hours for one in all_found)
+    alarms, alarm_s = sum(one.alarms for one in all_found), sum(sum(one.innocent_s.values()) for one in all_found)
+    print(
+        f"\nfound within {WITHIN_S:.0f} s: {in_time} of {len(slowed_ones)}; {alarms} false alarms, {alarm_s / 3600:.2f} h in all, in {hours:.1f} rank-hours"
+    )
 
 
 def main() -> None:
-    """Record the episodes."""
+    """Record the episodes, or replay them."""
     kinds = [f"{kind}-{percent}" for kind in ("stop", "quota", "data", "save") for percent in (20, 10, 5)]
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out")
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=90.0)
-    parser.add_argument("--quiet", type=float, default=300.0)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("episodes", nargs="*", default=["quiet", *kinds])
-    options = parser.parse_intermixed_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="what", required=True)
+    record = commands.add_parser("record")
+    record.add_argument("out")
+    record.add_argument("--ranks", type=int, default=8)
+    record.add_argument("--load", type=float, default=0.6)
+    record.add_argument("--plain", action="store_true")
+    record.add_argument("--seconds", type=float, default=90.0)
+    record.add_argument("--quiet", type=float, default=300.0)
+    record.add_argument("--turns", type=int, default=1)
+    record.add_argument("--episodes", nargs="+", default=["quiet", *kinds])
+    again = commands.add_parser("replay")
+    again.add_argument("files", nargs="*", type=Path, default=sorted(RECORDED.glob("*.jsonl.gz")))
+    options = parser.parse_args()
+    if options.what == "replay":
+        replayed(options.files)
+        return
     Path(options.out).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         watching(Path(folder), make_node_zip(Path(folder)), lambda ranks: episodes(ranks, options))

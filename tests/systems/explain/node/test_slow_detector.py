@@ -152,6 +152,39 @@ def test_where_waiting_alone_is_within_noise_time_that_the_kernel_takes_decides(
         assert training.rounds(40) == [], seed
 
 
+def test_what_one_of_few_ranks_differs_by_for_ever_names_nobody():
+    training = Training(on_nodes(2, 4), noise=0.005)
+    assert training.rounds(120, slowed([0], 0.4)) == []
+
+
+def test_among_many_peers_the_same_difference_names_the_rank():
+    training = Training(on_nodes(16, 4), noise=0.005)
+    assert [one.ranks for one in training.rounds(40, slowed([0], 0.4))[:1]] == [(0,)]
+
+
+def test_who_is_throttled_need_wait_by_little_less():
+    training = Training(on_nodes(2, 4), noise=0.003)
+    (found,) = training.rounds(5, {2: {"compute": -0.9, "throttled": 1.3}})
+    assert isinstance(found, SlowRanks)
+    assert (found.ranks, found.cause.how) == ((2,), "throttled")
+
+
+def test_throttled_time_that_is_delayed_as_well_is_the_quotas():
+    training = Training(on_nodes(2, 4))
+    (found,) = training.rounds(5, {2: {"compute": 0.2, "throttled": 1.0, "delayed": 1.5}})
+    assert isinstance(found, SlowRanks)
+    assert (found.cause.kind, found.cause.how) == ("host", "throttled")
+
+
+def test_who_has_long_been_no_slower_than_equal_ranks_differ_is_slow_no_more():
+    training = Training(on_nodes(2, 4))
+    (found,) = training.rounds(5, slowed([5]))
+    assert isinstance(found, SlowRanks)
+    (over,) = training.rounds(40, slowed([5], 0.4))
+    assert isinstance(over, SlowOver)
+    assert training.detector.standing() == []
+
+
 def test_of_two_kinds_at_once_the_cause_is_unknown():
     training = Training(on_nodes(2, 4))
     (found,) = training.rounds(6, {3: {"compute": 0.8, "data": 0.8}})

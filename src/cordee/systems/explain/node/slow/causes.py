@@ -56,7 +56,9 @@ def cause_of(rank: int, share: float, rounds: Sequence[RankRound], peers: RankPe
     by_host = max(more[STOPPED] + more[DELAYED], more[THROTTLED])
     if by_host >= _HOST_SHARE * share:
         how = max((STOPPED, DELAYED), key=lambda what: more[what])
-        return SlowCause(HOST, THROTTLED if more[THROTTLED] >= more[how] else how, more, read)
+        # A throttled thread is delayed as well, so that the two are never far apart where it is the quota.
+        least = more[how] / 2 if how == DELAYED else more[how]
+        return SlowCause(HOST, THROTTLED if more[THROTTLED] >= least else how, more, read)
     first, second = sorted(KINDS, key=lambda what: -more[what])[:2]
     clear = more[first] >= _KIND_SHARE * share and more[second] <= more[first] / 2
     return SlowCause(first if clear else UNKNOWN, "", more, read)

@@ -47,7 +47,12 @@ _LONG_EVERY = 3
 # Who waits less by less than is certain is slow all the same where one of these says so by itself.
 # Its waiting must differ by so many deviations then: by few where peers have hardly any of it, by more where all have some.
 _BACKING = {STOPPED: 1.0, THROTTLED: 1.0, DELAYED: 2.5, DATA: 2.5}
+# What the kernel counts is no chance at all: it need wait by half as much less.
+_BY_THE_KERNEL = (STOPPED, THROTTLED)
 _SHORT, _LONG = _Span(4, 0.05, 0.01), _Span(30, 0.02, 0.004)
+# Equal ranks differ for ever by about a hundredth of their time: by their place in a ring, their core, what else rank 0 does. How much
+# that is shows in the spread of many peers; that of few may be small by luck, so that more is assumed: a tenth, over their number.
+_LASTING = 0.1
 
 
 class SlowRanks(NamedTuple):
@@ -96,6 +101,7 @@ class SlowRank(NamedTuple):
 class _Reported:
     def __init__(self, since: float, chronic: bool, span: _Span) -> None:
         self.since, self.chronic, self.span = since, chronic, span
+        self.stood_out = 0.0
         self.now: Optional[SlowRank] = None
 
 
@@ -129,6 +135,8 @@ class SlowDetector:
         """
         self._nodes, self._world = dict(nodes), max(nodes, default=-1) + 1
         self._peers = RankPeers(self._world, group_of)
+        enough = (len(group) for group in self._peers.groups if len(group) >= _LEAST_PEERS)
+        self._lasting = _LASTING / min(enough, default=_LEAST_PEERS)
         self._group_of = group_of
         self._hearing = RoundBeingHeard(self._world, now)
         self._rounds: Deque[_Heard] = deque(maxlen=_LONG.rounds)
@@ -163,7 +171,7 @@ class SlowDetector:
         over_long = self._stand_out(_LONG) if self._closed % _LONG_EVERY == 0 else {}
         slow = {**over_long, **self._stand_out(_SHORT)}
         self._count_spikes(slow)
-        return [*self._over(slow, now), *self._new(slow, now), *self._chronic(now)]
+        return [*self._over(slow, now), *self._new(slow, now), *self._chronic()]
 
     def standing(self) -> list[SlowRank]:
         """Return who is slow now, the slowest first."""
@@ -191,13 +199,13 @@ class SlowDetector:
         columns = zip(*(one.less_but_saves if brief else one.less for one in heard))
         less = {rank: _middle(column) for rank, column in enumerate(columns)}
         noises = [one.noise for one in heard if one.noise == one.noise]
-        noise = max(span.noise, 1.25 * median(noises) / span.rounds**0.5 if noises else 0.0)
+        noise = max(span.noise, self._lasting, 1.25 * median(noises) / span.rounds**0.5 if noises else 0.0)
         found = self._outliers(less, span.z, noise, span.apart)
         slow = {rank: span for rank in found if self._holds(rank, heard, span)}
         if brief:
             rounds = [one.round for one in heard]
             for what, z in _BACKING.items():
-                backed = self._outliers(less, z, noise, span.apart)
+                backed = self._outliers(less, z, noise, span.apart / 2 if what in _BY_THE_KERNEL else span.apart)
                 slow.update({rank: span for rank in backed if rank not in slow and self._is_backed(rank, what, rounds)})
         return slow
 
@@ -238,7 +246,7 @@ class SlowDetector:
         for rank in slow:
             told = self._told.get(rank)
             if told is not None:
-                told.now = self._about(rank, told)
+                told.now, told.stood_out = self._about(rank, told), now
             else:
                 by_node.setdefault(self._nodes.get(rank, ""), []).append(rank)
         found: list[Union[SlowRanks, SlowOver]] = []
@@ -253,17 +261,17 @@ class SlowDetector:
             for rank in ranks:
                 told = _Reported(self._since(rank, slow[rank]), node in self._slow_before, slow[rank])
                 self._told[rank] = told
-                told.now = self._about(rank, told)
+                told.now, told.stood_out = self._about(rank, told), now
             self._slow_before.add(node)
             for together in [known] if whole else [[rank] for rank in ranks]:
                 found.append(self._of(node, together, whole, any(self._told[rank].chronic for rank in together)))
         return found
 
-    def _chronic(self, now: float) -> list[SlowRanks]:
+    def _chronic(self) -> list[SlowRanks]:
         """Return who was told before and has been slow for long since."""
         found = []
         for rank, told in self._told.items():
-            if told.now is not None and not told.chronic and now - told.since >= _CHRONIC_S:
+            if told.now is not None and not told.chronic and told.stood_out - told.since >= _CHRONIC_S:
                 told.chronic = True
                 found.append(rank)
         by_node: dict[str, list[int]] = {}
@@ -284,8 +292,11 @@ class SlowDetector:
             if rank in slow:
                 continue
             recent = [one.less[rank] for one in list(self._rounds)[-_SHORT.rounds :]]
-            if len(recent) < _SHORT.rounds or not _middle(recent) < told.span.apart / 2:
-                continue  # neither slow enough to be told, nor over; or nothing is heard of it
+            middle = _middle(recent)
+            fast = len(recent) == _SHORT.rounds and middle < told.span.apart / 2
+            # Heard, and for long not slow enough to be told: whatever is left is no more than what equal ranks differ by.
+            if not fast and not (middle == middle and now - told.stood_out >= _CHRONIC_S):
+                continue
             del self._told[rank]
             lasted_s = max(0.0, self._rounds[-_SHORT.rounds].round.ended - told.since)
             ended.setdefault((self._nodes.get(rank, ""), lasted_s), []).append(rank)
