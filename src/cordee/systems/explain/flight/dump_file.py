@@ -8,6 +8,8 @@ import pickle
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
+from operator import itemgetter, lt
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +18,8 @@ from cordee.systems.explain.flight.files import DumpFile
 
 LIMIT_BYTES = 64 << 20  # of a file; 2,000 entries with stacks are about 0.5 MB
 _LIMIT_MEMORY_BYTES = 1 << 30
+_IDENTITY = ("record_id", "profiling_name", "collective_seq_id", "p2p_seq_id", "op_id")
+_number = itemgetter("record_id")
 _STATM = Path("/proc/self/statm")
 
 
@@ -70,6 +74,8 @@ def _limited() -> Iterator[None]:
 def load_dump(file: DumpFile) -> dict[str, Any]:
     """Return a rank's dump, in its first form that can be read: `entries` is a list and `pg_config` a dict.
 
+    Each record is in `entries` once, in the order of its numbers; `twice` says how many copies were dropped.
+
     Raises:
         DumpError: none of its forms can be read.
     """
@@ -96,7 +102,40 @@ def _load(path: Path) -> dict[str, Any]:
     entries, config = dump.get("entries", []), dump.get("pg_config", {})
     if not isinstance(entries, list) or not isinstance(config, dict):
         raise DumpError("it is no Flight Recorder dump: entries are no list, or pg_config no table")
-    return {**dump, "entries": entries, "pg_config": config}
+    once = _each_once(entries)
+    return {**dump, "entries": once, "pg_config": config, "twice": len(entries) - len(once)}
+
+
+def _each_once(entries: list[Any]) -> list[Any]:
+    """Return records without copies, as a ring has them that is dumped while it is written: of each the newest state.
+
+    The parts of a batch share all but their number and time, and stay.
+    """
+    try:
+        if all(map(lt, map(_number, entries), map(_number, islice(entries, 1, None)))):
+            return entries
+    except (KeyError, TypeError):
+        pass  # some have no number
+    newest: dict[Any, Any] = {}
+    for place, entry in enumerate(entries):
+        try:
+            what = (tuple(entry["process_group"]), *map(entry.get, _IDENTITY))
+            if type(entry.get("record_id")) is not int:
+                what += (entry["time_created_ns"],)
+            if what not in newest or _state(entry) >= _state(newest[what]):
+                newest[what] = entry
+        except (KeyError, TypeError, AttributeError):
+            newest[place] = entry  # it is told as one that cannot be understood
+    once = list(newest.values())
+    numbers = [entry.get("record_id") if isinstance(entry, dict) else None for entry in once]
+    if all(type(number) is int for number in numbers) and len(set(numbers)) == len(once):
+        once.sort(key=_number)
+    return once
+
+
+def _state(entry: dict[str, Any]) -> tuple[bool, ...]:
+    """Return how far a call had come."""
+    return entry["state"] == "completed", entry.get("retired") is True, entry["state"] == "started"
 
 
 def _parsed(data: bytes) -> Any:
