@@ -8,9 +8,10 @@ import pickle
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter, lt
 from pathlib import Path
+from types import NoneType
 from typing import Any, NoReturn
 
 from cordee.machine.foreign_files import parse_json, read_regular
@@ -18,7 +19,8 @@ from cordee.systems.explain.flight.files import DumpFile
 
 LIMIT_BYTES = 64 << 20  # of a file; 2,000 entries with stacks are about 0.5 MB
 _LIMIT_MEMORY_BYTES = 1 << 30
-_IDENTITY = ("record_id", "profiling_name", "collective_seq_id", "p2p_seq_id", "op_id")
+_IDENTITY = ("record_id", "time_created_ns", "profiling_name", "collective_seq_id", "p2p_seq_id", "op_id")
+_SIZES = ("input_sizes", "output_sizes")
 _number = itemgetter("record_id")
 _STATM = Path("/proc/self/statm")
 
@@ -109,7 +111,7 @@ def _load(path: Path) -> dict[str, Any]:
 def _each_once(entries: list[Any]) -> list[Any]:
     """Return records without copies, as a ring has them that is dumped while it is written: of each the newest state.
 
-    The parts of a batch share all but their number and time, and stay.
+    A copy differs in its state at most; the parts of a batch have their own numbers and times, and stay.
     """
     try:
         if all(map(lt, map(_number, entries), map(_number, islice(entries, 1, None)))):
@@ -119,12 +121,13 @@ def _each_once(entries: list[Any]) -> list[Any]:
     newest: dict[Any, Any] = {}
     for place, entry in enumerate(entries):
         try:
-            what = (tuple(entry["process_group"]), *map(entry.get, _IDENTITY))
-            if type(entry.get("record_id")) is not int:
-                what += (entry["time_created_ns"],)
+            sizes = [(*size, ";") for key in _SIZES for size in (*entry[key], ":")]
+            what = (*entry["process_group"], *map(entry.get, _IDENTITY), *chain.from_iterable(sizes))
+            if any(type(one) not in (int, str, NoneType) for one in what):  # what is nested could be without end
+                raise TypeError
             if what not in newest or _state(entry) >= _state(newest[what]):
                 newest[what] = entry
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, MemoryError):
             newest[place] = entry  # it is told as one that cannot be understood
     once = list(newest.values())
     numbers = [entry.get("record_id") if isinstance(entry, dict) else None for entry in once]
