@@ -12,10 +12,12 @@ from itertools import chain, islice
 from operator import itemgetter, lt
 from pathlib import Path
 from types import NoneType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cordee.machine.foreign_files import parse_json, read_regular
-from cordee.systems.explain.flight.files import DumpFile
+
+if TYPE_CHECKING:
+    from cordee.systems.explain.flight.files import DumpFile
 
 LIMIT_BYTES = 64 << 20  # of a file; 2,000 entries with stacks are about 0.5 MB
 _LIMIT_MEMORY_BYTES = 1 << 30
