@@ -30,7 +30,7 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any, cast
 
-from flight_held_out import CROSSED, make_crossed, make_held_out
+from flight_held_out import CROSSED, MENDED, make_crossed, make_held_out, make_mended
 from flight_held_out import FAULTS as HELD_OUT
 
 from cordee.systems.explain.flight.analysis import analyse
@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("--missing", type=float, default=0.3, help="share of the dumps that may be missing")
     parser.add_argument("--times", type=int, default=3, help="how often our speed is measured")
     parser.add_argument("--alone", action="store_true", help="leave torchfrtrace out")
-    parser.add_argument("--only", choices=["faults", "held-out", "crossed", "speed"])
+    parser.add_argument("--only", choices=["faults", "held-out", "crossed", "mended", "speed"])
     options = parser.parse_args()
     tables = {}
     seeds = range(options.first, options.first + options.each)
@@ -223,6 +223,8 @@ def main() -> None:
         tables["held out"] = answers(list(HELD_OUT), make_held_out, seeds, options.missing, not options.alone)
     if options.only in (None, "crossed"):
         tables["crossed"] = answers(CROSSED, make_crossed, seeds, options.missing, not options.alone)
+    if options.only in (None, "mended"):
+        tables["mended"] = answers(MENDED, make_mended, seeds, options.missing, not options.alone)
     for title, table in tables.items():
         for tool in ("ours", "theirs"):
             total: Counter[str] = Counter()

@@ -6,9 +6,11 @@ generators, metrics gathered by one rank), and other ways to fail than those of 
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from support.flight.dumps import (
     PG,
@@ -17,9 +19,11 @@ from support.flight.dumps import (
     CpuWait,
     FlightEngine,
     GroupCall,
+    MadeDumps,
     PeerCall,
     Program,
     Step,
+    write_dump,
 )
 from support.flight.faults import FAULTS as TUNED
 from support.flight.faults import TRAININGS, MadeFault, MadeTraining
@@ -352,6 +356,108 @@ def make_crossed(name: str, seed: int) -> MadeFault:
         ).run()
         if made.hangs:
             return MadeFault(name, layout, training.world, made, frozenset(culprits), ())
+
+
+def _table(dice: random.Random, world: int, routed: bool) -> list[list[int]]:
+    """Return how much each rank sends to each: as a router decides, or alike."""
+    return [[dice.randrange(60, 180) if routed else 120 for _ in range(world)] for _ in range(world)]
+
+
+def _exchanged(table: list[list[int]], rank: int, lists: bool) -> GroupCall:
+    sent, got = table[rank], [row[rank] for row in table]
+    if not lists:
+        sent, got = [sum(sent)], [sum(got)]
+    shapes = tuple((one,) for one in sent), tuple((one,) for one in got)
+    return GroupCall("all", "all_to_all", *shapes, "BFloat16", 55)
+
+
+def uneven(dice: random.Random, lists: bool) -> MadeFault:
+    """One rank sends, or expects, other amounts than the others know of, after steps that were alike, uneven or routed."""
+    world, steps = dice.choice((4, 8, 16)), dice.choice((3, 6, 10))
+    routed, kept = dice.random() < 0.5, dice.random() < 0.3
+    fixed = _table(dice, world, kept)
+    programs: dict[int, Program] = {rank: [] for rank in range(world)}
+    for _ in range(steps):
+        table = _table(dice, world, True) if routed else fixed
+        for rank in range(world):
+            programs[rank] += [_exchanged(table, rank, lists), _reduce("all", 512, 40), CpuWait()]
+    table = _table(dice, world, True) if routed else fixed
+    guilty, how = dice.randrange(world), dice.choice(("sends", "expects", "both", "two peers"))
+    others = dice.sample([rank for rank in range(world) if rank != guilty], 2)
+    view = [list(row) for row in table]  # as the guilty rank sees it
+    view[guilty][others[0]] -= 32 * (how != "expects")
+    view[guilty][others[1]] += 32 * (how == "two peers")
+    view[others[0]][guilty] -= 32 * (how in ("expects", "both"))
+    for rank in range(world):
+        programs[rank] += [_exchanged(view if rank == guilty else table, rank, lists), CpuWait()]
+    groups = {"all": PG("0", "default_pg", tuple(range(world)))}
+    made = FlightEngine(groups, programs, ring=dice.choice((12, 30, 200)), broken=[("all", 2 * steps + 1)]).run()
+    # Routed sums say nothing about one rank, and one pair nothing about which of both.
+    known = not routed or (lists and how == "two peers")
+    known = known and not (how == "two peers" and not lists)  # its sums are as always
+    return MadeFault("uneven", "routed" if routed else "fixed", world, made, frozenset({guilty} if known else ()), ())
+
+
+def twice(dice: random.Random, seed: int) -> MadeFault:
+    """Records stand twice: anywhere, at another place, with an older state."""
+    fault = make_crossed(dice.choice(CROSSED), seed)
+    for rank in dice.sample(range(fault.world), dice.randrange(1, fault.world)):
+        entries = fault.made.entries[rank]
+        for _ in range(dice.randrange(1, 4) if entries else 0):
+            at = dice.randrange(len(entries))
+            older = {"state": "scheduled", "retired": False} if dice.random() < 0.3 else {}
+            entries.insert(dice.choice((at, at + 1, 0, len(entries))), {**entries[at], **older})
+    return fault
+
+
+class _HostNamed(MadeDumps):
+    """Dumps whose names or folders say the host, sometimes beside older ones of all ranks."""
+
+    hosts: tuple[str, ...] = ()
+    form = ""
+    older = False
+
+    def write(self, folder: Path, *, without: Iterable[int] = (), form: str = "") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        each = -(-len(self.entries) // len(self.hosts))
+        for rank in set(self.entries) - set(without):
+            path = folder / self.form.format(host=self.hosts[rank // each], rank=rank)
+            path.parent.mkdir(exist_ok=True)
+            write_dump(path, self.dump(rank))
+            if self.older:
+                before = [
+                    {**one, "time_created_ns": one["time_created_ns"] - 7_200_000_000_000, "state": "completed"}
+                    for one in self.entries[rank]
+                ]
+                path = folder / self.form.format(host="before-" + self.hosts[rank // each], rank=rank)
+                path.parent.mkdir(exist_ok=True)
+                write_dump(path, {**self.dump(rank), "entries": before})
+                os.utime(path, (1e9, 1e9))
+
+
+def host_named(dice: random.Random, seed: int) -> MadeFault:
+    """A fault whose dumps lie by host."""
+    fault = make_crossed(dice.choice(CROSSED), seed)
+    made = _HostNamed(fault.made.groups, fault.made.entries, fault.made.hangs, fault.made.config)
+    start = dice.choice(("node", "gpu-a100-", "ip-10-0-0-", "n1c2.cluster", "host_"))
+    made.hosts = tuple(f"{start}{number:02}" for number in range(dice.choice((1, 2, 4))))
+    made.form = dice.choice(("nccl_trace_rank_{host}_{rank}", "{host}-{rank}.pkl", "{host}/rank_{rank}"))
+    made.older = dice.random() < 0.4
+    return replace(fault, made=made)
+
+
+MENDED = ["record twice", "uneven all-to-all", "lists of all-to-all", "host in the name"]
+
+
+def make_mended(name: str, seed: int) -> MadeFault:
+    """Return dumps of a kind that were once misread, drawn by a seed."""
+    dice = random.Random(f"mended {name} {seed}")
+    match name:
+        case "record twice":
+            return twice(dice, seed)
+        case "host in the name":
+            return host_named(dice, seed)
+    return uneven(dice, name.startswith("lists"))
 
 
 # Where such a fault can be.

@@ -77,6 +77,7 @@ class _Reader:
         self.files = {file.rank: file for file in dumps.files}
         self.highest = max(self.files)
         self.flight = flight
+        self.twice: dict[int, int] = {}
         self._seen: dict[int, list[dict[str, Any]]] = {}
 
     def digest(self, without: Iterable[int] = ()) -> Rings:
@@ -111,7 +112,10 @@ class _Reader:
 
     def _load(self, file: DumpFile) -> dict[str, Any] | None:
         try:
-            return load_dump(file)
+            dump = load_dump(file)
+            if dump["twice"]:
+                self.twice[file.rank] = dump["twice"]
+            return dump
         except DumpError as error:
             self.flight.refused.append({"path": str(file.path), "why": one_line(error)})
             return None
@@ -177,6 +181,9 @@ def _conclude(flight: Flight, rings: Rings, reader: _Reader, apart: dict[int, fl
     odd = sum(ring.odd_entries for ring in rings.ranks.values())
     if odd:
         flight.notes.append(f"{odd} entries could not be understood and were left out")
+    if reader.twice:
+        count, whose = sum(reader.twice.values()), said_of(sorted(reader.twice))
+        flight.notes.append(f"copies of records stand in the dumps of {whose}, and were left out: {count}")
     judge = FlightJudge(rings, len(ranks), reader.look)
     unnamed = [group for group in rings.groups if group.members is None]
     flight.members = {(group.name, group.desc): tuple(sorted(judge.members(group))) for group in unnamed}

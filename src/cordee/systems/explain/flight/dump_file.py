@@ -8,14 +8,22 @@ import pickle
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
+from operator import itemgetter, lt
 from pathlib import Path
-from typing import Any, NoReturn
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cordee.machine.foreign_files import parse_json, read_regular
-from cordee.systems.explain.flight.files import DumpFile
+
+if TYPE_CHECKING:
+    from cordee.systems.explain.flight.files import DumpFile
 
 LIMIT_BYTES = 64 << 20  # of a file; 2,000 entries with stacks are about 0.5 MB
 _LIMIT_MEMORY_BYTES = 1 << 30
+_IDENTITY = ("record_id", "time_created_ns", "profiling_name", "collective_seq_id", "p2p_seq_id", "op_id")
+_SIZES = ("input_sizes", "output_sizes")
+_number = itemgetter("record_id")
 _STATM = Path("/proc/self/statm")
 
 
@@ -70,6 +78,8 @@ def _limited() -> Iterator[None]:
 def load_dump(file: DumpFile) -> dict[str, Any]:
     """Return a rank's dump, in its first form that can be read: `entries` is a list and `pg_config` a dict.
 
+    Each record is in `entries` once, in the order of its numbers; `twice` says how many copies were dropped.
+
     Raises:
         DumpError: none of its forms can be read.
     """
@@ -96,7 +106,41 @@ def _load(path: Path) -> dict[str, Any]:
     entries, config = dump.get("entries", []), dump.get("pg_config", {})
     if not isinstance(entries, list) or not isinstance(config, dict):
         raise DumpError("it is no Flight Recorder dump: entries are no list, or pg_config no table")
-    return {**dump, "entries": entries, "pg_config": config}
+    once = _each_once(entries)
+    return {**dump, "entries": once, "pg_config": config, "twice": len(entries) - len(once)}
+
+
+def _each_once(entries: list[Any]) -> list[Any]:
+    """Return records without copies, as a ring has them that is dumped while it is written: of each the newest state.
+
+    A copy differs in its state at most; the parts of a batch have their own numbers and times, and stay.
+    """
+    try:
+        if all(map(lt, map(_number, entries), map(_number, islice(entries, 1, None)))):
+            return entries
+    except (KeyError, TypeError):
+        pass  # some have no number
+    newest: dict[Any, Any] = {}
+    for place, entry in enumerate(entries):
+        try:
+            sizes = [(*size, ";") for key in _SIZES for size in (*entry[key], ":")]
+            what = (*entry["process_group"], *map(entry.get, _IDENTITY), *chain.from_iterable(sizes))
+            if any(type(one) not in (int, str, NoneType) for one in what):  # what is nested could be without end
+                raise TypeError
+            if what not in newest or _state(entry) >= _state(newest[what]):
+                newest[what] = entry
+        except (KeyError, TypeError, AttributeError, MemoryError):
+            newest[place] = entry  # it is told as one that cannot be understood
+    once = list(newest.values())
+    numbers = [entry.get("record_id") if isinstance(entry, dict) else None for entry in once]
+    if all(type(number) is int for number in numbers) and len(set(numbers)) == len(once):
+        once.sort(key=_number)
+    return once
+
+
+def _state(entry: dict[str, Any]) -> tuple[bool, ...]:
+    """Return how far a call had come."""
+    return entry["state"] == "completed", entry.get("retired") is True, entry["state"] == "started"
 
 
 def _parsed(data: bytes) -> Any:

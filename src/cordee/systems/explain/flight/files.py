@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from cordee.core.errors import UsageError
+from cordee.systems.explain.flight.dump_file import DumpError, bounded_memory, load_dump
 
 _NAME = re.compile(r"(?P<prefix>.*?)(?P<rank>\d{1,7})(?P<form>\.pkl|\.pickle|\.json)?")
 _ATTEMPT = re.compile(r"attempt-(\d{1,9})")
+_TRIED = 3
+_SAME_CALL_NS, _SAME_JOB_NS = 60e9, 1800e9  # clocks of nodes; the time after which watchdogs dump
 _NEXT = "TORCH_FR_DUMP_TEMP_FILE says where ranks write dumps; a run's lie in its folder, in flight/attempt-N"
 
 
@@ -47,7 +51,8 @@ class DumpSet(NamedTuple):
 def find_dumps(folder: Path, attempt: int | None = None) -> DumpSet:
     """Return the dumps of a folder: of the attempt that is asked for, else of the newest.
 
-    A folder may hold `attempt-N` folders, or dumps, or folders of dumps; of several sets the newest is taken.
+    A folder may hold `attempt-N` folders, or dumps, or folders of dumps; of several sets the newest is taken, with those that hold
+    other ranks of the same job, as where names or folders say the host.
 
     Raises:
         UsageError: there are none, or not of that attempt.
@@ -70,9 +75,71 @@ def find_dumps(folder: Path, attempt: int | None = None) -> DumpSet:
             "there is no dump in this folder", given=str(folder), allowed="files named by rank", next=_NEXT
         )
     newest = max(sets, key=lambda key: (max(file.modified for file in sets[key]), len(sets[key])))
-    left_out = [f"{len(files)} dumps {place}" for place, files in sets.items() if place != newest]
+    taken = _of_one_job(sets, newest)
+    left_out = [f"{len(files)} dumps {place}" for place, files in sets.items() if place not in taken]
     left_out += [f"dumps of attempt {number}" for number in sorted(numbered)]
-    return DumpSet(folder, sorted(sets[newest]), chosen, left_out)
+    return DumpSet(folder, sorted(file for place in taken for file in sets[place]), chosen, left_out)
+
+
+def _of_one_job(sets: dict[str, list[DumpFile]], newest: str) -> list[str]:
+    """Return the sets that belong to the newest one: of other ranks, of one world, and made at the same time."""
+    ranks = {place: {file.rank for file in files} for place, files in sets.items()}
+    others = [place for place in sets if not ranks[place] & ranks[newest]]
+    taken = [newest]
+    apart: list[tuple[float, str]] = []
+    with bounded_memory():
+        own = _About.of(sets[newest]) if others else None
+        for place in others:
+            if own is None or (own.world and not ranks[place] <= own.world):
+                continue
+            about = _About.of(sets[place])
+            if about and own.world == about.world:
+                apart.append((own.apart(about), place))
+    # Of sets that hold the same ranks the nearest in time is taken.
+    held = set(ranks[newest])
+    for by, place in sorted(apart):
+        if by <= 1 and not ranks[place] & held:
+            taken.append(place)
+            held |= ranks[place]
+    return taken
+
+
+class _About(NamedTuple):
+    """What one dump of a set says of the job: the ranks of the group of all (empty: unknown), and when each call was made, ns."""
+
+    world: frozenset[int]
+    calls: dict[tuple[str, int], int]
+
+    @classmethod
+    def of(cls, files: list[DumpFile]) -> _About | None:
+        """Return it of the first dump that can be read; None where none of some can."""
+        for file in files[:_TRIED]:
+            try:
+                dump = load_dump(file)
+            except DumpError:
+                continue
+            configs = [one for one in dump["pg_config"].values() if isinstance(one, dict)]
+            said = next((str(one.get("ranks")) for one in configs if one.get("desc") == "default_pg"), "")
+            calls: dict[tuple[str, int], int] = {}
+            for entry in dump["entries"]:
+                try:
+                    group, sequence = entry["process_group"][0], entry["collective_seq_id"]
+                    time = entry["time_created_ns"]
+                    if (type(group), type(sequence), type(time)) == (str, int, int) and not entry.get("is_p2p"):
+                        calls[group, sequence] = time
+                except (KeyError, TypeError, AttributeError, IndexError):
+                    continue
+            return cls(frozenset(map(int, re.findall(r"\d{1,9}", said))), calls)
+        return None
+
+    def apart(self, other: _About) -> float:
+        """Return how far apart in time two dumps are, 1 being the most that one job's can be: the same calls, else the last ones."""
+        both = self.calls.keys() & other.calls.keys()
+        if both:
+            return median(abs(self.calls[key] - other.calls[key]) for key in both) / _SAME_CALL_NS
+        if self.calls and other.calls:
+            return abs(max(self.calls.values()) - max(other.calls.values())) / _SAME_JOB_NS
+        return 0.0
 
 
 def _sets(folder: Path) -> dict[str, list[DumpFile]]:

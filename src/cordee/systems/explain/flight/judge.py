@@ -6,10 +6,10 @@ is a victim of that; one that waits nowhere is the cause. What would have to be 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 
 from cordee.systems.explain.flight.cycles import WaitCycles
+from cordee.systems.explain.flight.exchange import exchange
 from cordee.systems.explain.flight.habits import Look, same_order
 from cordee.systems.explain.flight.rings import ALL_TO_ALL, RingGroup, Rings
 from cordee.systems.explain.flight.transfers import transfers
@@ -176,7 +176,7 @@ class FlightJudge:
             if one.late or any(self.rings.ranks[rank].waits[:1] != [group.index] for rank in one.arrived):
                 continue  # whoever is late, or came here from something that waits, waits for others
             call = self.rings.calls[group.calls[sequence]]
-            if call.op in ALL_TO_ALL and (verdict := self._exchange(one)) is not None:
+            if call.op in ALL_TO_ALL and (verdict := exchange(one, self.members(group), self.look)) is not None:
                 certain.append(verdict)
                 continue
             started = [rank for rank in one.arrived if group.spans[rank].started]
@@ -195,32 +195,6 @@ class FlightJudge:
             why = "who has not called it waits elsewhere, for ranks of which there is no dump"
             likely.append(FlightVerdict(UNKNOWN, (), one.group, one.sequence, one.arrived[0], suspects, why=why))
         return certain, likely
-
-    def _exchange(self, stuck: Stuck) -> FlightVerdict | None:
-        """Return the verdict about an all-to-all whose sent and expected amounts do not add up, or that one has changed."""
-        now: dict[int, tuple[int, int]] = {}
-        before: set[tuple[int, int]] = set()
-        for rank in stuck.arrived:
-            for entry in self.look(rank):
-                if entry["process_group"][0] != stuck.group.name or entry.get("is_p2p"):
-                    continue
-                if str(entry["profiling_name"]).rpartition(":")[2] in ALL_TO_ALL:
-                    amount = (_total(entry["input_sizes"]), _total(entry["output_sizes"]))
-                    if entry["collective_seq_id"] == stuck.sequence:
-                        now[rank] = amount
-                    elif entry["collective_seq_id"] < stuck.sequence:
-                        before.add(amount)
-        usual, count = Counter(now.values()).most_common(1)[0]
-        odd = tuple(sorted(rank for rank, amount in now.items() if amount != usual))
-        even = usual[0] == usual[1] and 2 * count > len(now)
-        adds_up = sum(sent for sent, _ in now.values()) == sum(got for _, got in now.values())
-        if not odd or (adds_up and not stuck.unseen) or (stuck.unseen and not (even and before == {usual})):
-            return None
-        why = "what ranks send and what they expect does not add up"
-        if even:
-            right = next(rank for rank, amount in now.items() if amount == usual)
-            return FlightVerdict("all-to-all", odd, stuck.group, stuck.sequence, right, why=why)
-        return FlightVerdict("all-to-all", (), stuck.group, stuck.sequence, None, tuple(sorted(now)), why=why)
 
 
 def _followers(group: RingGroup, sequence: int) -> set[int]:
@@ -243,13 +217,3 @@ def _merged(verdicts: list[FlightVerdict]) -> list[FlightVerdict]:
         if not found or not set(verdict.ranks or verdict.suspects) <= said:
             found.append(verdict)
     return found
-
-
-def _total(sizes: list[list[int]]) -> int:
-    total = 0
-    for size in sizes:
-        numel = 1
-        for length in size:
-            numel *= length
-        total += numel
-    return total
