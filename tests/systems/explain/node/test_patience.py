@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pytest
 from cordee.client.pulse import WakeUp
 from cordee.systems.explain.node.collect import HangEvidence
 from cordee.systems.explain.node.patience import MOST_S, crowded, patience_s, times_longer
-from cordee.wire.pulse import SUFFIX, WAKE, PulseReader, PulseWriter
+from cordee.testing.patience import wait_until
+from cordee.wire.pulse import DUMP, SUFFIX, WAKE, PulseReader, PulseWriter
 
-ORDER = {"deadline_s": 8.0, "most_s": 11.0, "late": False, "node": "n", "attempt": 1, "ranks": []}
+ORDER = {"idle_s": 8.0, "deadline_s": 8.0, "most_s": 11.0, "late": False, "node": "n", "attempt": 1, "ranks": []}
 
 
 @pytest.mark.parametrize(
@@ -66,3 +68,22 @@ def test_a_rank_that_cannot_be_woken_is_asked_all_the_same(tmp_path: Path):
     assert writer.asked == 1
     wake.set()
     assert wake.is_set()
+
+
+def test_a_dump_is_told_after_the_last_word_where_that_is_wanted_and_a_silent_rank_gets_no_more_patience(
+    tmp_path: Path,
+):
+    writer = PulseWriter(str(tmp_path), "1", False)
+    out = io.BytesIO()
+    about = {"rank": 0, "pid": os.getpid(), "pulse": writer.path, "asked": 5, "why": "silent"}
+    order = {**ORDER, "idle_s": 1.0, "deadline_s": 60.0, "most_s": 60.0, "late": True, "ranks": [about]}
+    order |= {"asked_at": time.monotonic(), "began_at": 0.0, "places": []}
+    collecting = threading.Thread(target=HangEvidence(order, out).run)
+    collecting.start()
+    wait_until(lambda: b'["", false' in out.getvalue(), 30.0)
+    Path(writer.path[: -len(SUFFIX)] + DUMP).write_bytes(b"dump")
+    writer.dumped(5)
+    collecting.join()
+    last_word, _, late = out.getvalue().partition(b'["", false')[2].partition(b"\n")
+    assert b"no Flight Recorder dump" in last_word
+    assert late == b'["rank-0.flight", true, "", 4]\ndump'

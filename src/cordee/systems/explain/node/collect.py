@@ -48,6 +48,7 @@ class TracedRank:
         self.lacks: list[str] = []
         self._stem = about["pulse"][: -len(SUFFIX)] if about["pulse"] else ""
         self._pulse = self._open()
+        self._beats = self._pulse.read().beats if self._pulse is not None else 0
         self._before = self._grown = self._stacks_size()
         self._grown_at = time.monotonic()
         self._asked, self._wants_dump, self._wants_stacks = about.get("asked"), False, False
@@ -61,6 +62,12 @@ class TracedRank:
     def waits(self) -> bool:
         """Whether an answer is to come."""
         return self._wants_dump or self._wants_stacks
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a thread holds its interpreter, as far as is known: it is not worth more patience on a busy node."""
+        silent = self.about.get("why") == "silent"
+        return silent and self._pulse is not None and self._pulse.read().beats == self._beats
 
     def document(self, node: str, attempt: int) -> dict[str, Any]:
         """Return where it stands, as far as it need not be asked itself."""
@@ -164,6 +171,7 @@ class HangEvidence:
         self._order, self._out = order, out
         self._ends_at = order["asked_at"] + order["most_s"] - _RESERVE_S
         self._until = min(self._ends_at, time.monotonic() + max(0.5, order["deadline_s"] - _RESERVE_S))
+        self._silent_until = min(self._until, time.monotonic() + max(0.5, order["idle_s"] - _RESERVE_S))
         self._left = _NODE_BYTES
         self._lacks: list[str] = []
 
@@ -186,17 +194,19 @@ class HangEvidence:
             seen = rank.py_spy() if time.monotonic() < self._until else None
             if seen is not None:
                 self._write(f"rank-{rank.rank}{STACKS}", seen)
-        self._await_answers(ranks, self._until, _POLL_S)
+        self._await_answers(ranks, self._until, _POLL_S, late=False)
         for rank in ranks:
             for ending, content in rank.give_up():
                 self._write(f"rank-{rank.rank}{ending}", content)
             self._lacks += [f"rank {rank.rank}: {text}" for text in rank.lacks]
         write_end(self._out, "; ".join(self._lacks)[:10_000])
         if self._order["late"]:
-            self._await_answers(ranks, self._ends_at, _QUIET_S)
+            self._await_answers(ranks, self._ends_at, _QUIET_S, late=True)
 
-    def _await_answers(self, ranks: list[TracedRank], until: float, every_s: float) -> None:
-        while any(rank.waits for rank in ranks) and time.monotonic() < until:
+    def _await_answers(self, ranks: list[TracedRank], until: float, every_s: float, late: bool) -> None:
+        while (now := time.monotonic()) < until:
+            if not any(rank.waits and (late or now < self._silent_until or not rank.is_silent) for rank in ranks):
+                return
             time.sleep(every_s)
             self._write_answers(ranks)
 

@@ -84,6 +84,7 @@ class Gathering:
             most_s = MOST_S if order.late else patience_s(order.deadline_s + _STARTS_S, times)
         asked_for = {
             **order._asdict(),
+            "idle_s": order.deadline_s,
             "deadline_s": deadline_s,
             "most_s": most_s,
             "node": self._node,
