@@ -1,8 +1,10 @@
 """Real Gloo ranks hang in several ways: how long it takes until somebody is named, and whether it is the right one.
 
-`python benchmarks/hangs.py [--trials 3] [--ranks 8] [KIND...]` runs an unmodified script (tests/systems/explain/hanging_train.py) as a
-local run of two nodes for each trial. Seconds are those of the day: from the last progress of any rank to the declared hang, less
-`after`; and from there to the finding in the journal. Then what the detector costs a supervisor of 10,752 ranks, in CPU.
+`python benchmarks/hangs.py [--trials 3] [--ranks 8] [--load 0] [--keep FOLDER] [KIND...]` runs an unmodified script
+(tests/systems/explain/hanging_train.py) as a local run of two nodes for each trial, beside so many processes that compute. Seconds
+are those of the day: from the last progress of any rank to the declared hang, less `after`; and from there to the answer that
+`cordee show` gives in the end. Then what the detector costs a supervisor of 10,752 ranks, in CPU. `--keep` keeps the runs of trials
+that were not right.
 """
 
 from __future__ import annotations
@@ -11,8 +13,12 @@ import argparse
 import json
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cordee.core.units import parse_utc
@@ -27,9 +33,14 @@ KINDS = {
     "fifo": "hang-input",
     "collective": "hang-collective",
     "skip": "hang-collective",
+    "order": "hang-collective",
+    "p2p": "hang-missing-rank",
     "sleep": "hang-missing-rank",
+    "loader": "hang-data-loader",
+    "save": "hang-checkpoint",
+    "teardown": "hang-teardown",
 }
-AFTER_S = 10.0
+AFTER_S, LATE_S = 10.0, 60.0
 JOB = """\
 name = "hang"
 run = "python train.py {kind} 12"
@@ -48,24 +59,43 @@ resume = "self"
 """
 
 
-def trial(kind: str, ranks: int) -> tuple[str, float, float]:
-    """Return `right`, `unknown` or what was wrong; seconds to the declaration beyond `after`, and from there to the finding."""
+def trial(kind: str, ranks: int, keep: Path | None) -> tuple[str, float, float]:
+    """Return `right`, or what it was instead; seconds to the declaration beyond `after`, and from there to the answer."""
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job"
         job.mkdir()
         shutil.copy(SCRIPT, job / "train.py")
         (job / "cordee.toml").write_text(JOB.format(kind=kind, per_node=ranks // 2, after=AFTER_S))
         with LocalRun(job, Path(folder) / "runs", reported=True) as run:
-            run.wait(lambda state: any(one.rule.startswith("hang-") for one in state.findings), 180)
-            (finding, *_) = [one for one in run.state.findings if one.rule.startswith("hang-")]
-            told = next(event for event in run.events("finding") if str(event["finding"]["rule"]).startswith("hang-"))
+            run.wait(lambda state: [one for one in state.findings if one.rule.startswith("hang-")], 180)
+            with suppress(TimeoutError):
+                run.wait(lambda state: not any(one.rule == "hang-unknown" for one in state.findings), LATE_S)
+            findings = [one for one in run.state.findings if one.rule.startswith("hang-")]
             hang = json.loads((run.folder.root / "hangs" / "1" / "hang.json").read_text())
+            told = [one for one in run.events("finding") if str(one["finding"]["rule"]).startswith("hang-")]
+        (finding, *_) = findings
+        right = finding.rule == KINDS[kind] and finding.evidence["ranks"] == [ranks - 1] and len(findings) == 1
+        word = "right" if right else f"{'unknown' if finding.rule == 'hang-unknown' else 'wrong'}: {finding.text}"
+        word += f" (first: {told[0]['finding']['rule']})" if len(told) > 1 else ""
+        if not right and keep is not None:
+            shutil.copytree(run.folder.root, keep / run.folder.id, symlinks=True, dirs_exist_ok=True)
+            word += f" [{run.folder.id}; {'; '.join(hang['notes'])}]"
     declared_s = hang["declared_at"] - hang["since"] - AFTER_S
-    named_s = parse_utc(told["time"]) - hang["declared_at"]
-    if finding.rule == "hang-unknown":
-        return "unknown", declared_s, named_s
-    right = finding.rule == KINDS[kind] and finding.evidence["ranks"] == [ranks - 1]
-    return "right" if right else f"wrong: {finding.text}", declared_s, named_s
+    return word, declared_s, parse_utc(told[-1]["time"]) - hang["declared_at"]
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Have so many processes compute meanwhile."""
+    # Sessions of their own: where the kernel shares the processor among sessions (autogroup), they count as little else.
+    argv = [sys.executable, "-I", "-S", "-c", "while True: pass"]
+    computing = [subprocess.Popen(argv, start_new_session=True) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in computing:
+            process.kill()
+            process.wait()
 
 
 def cost(ranks: int, per_node: int = 4) -> tuple[float, float]:
@@ -91,23 +121,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--load", type=int, default=0)
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("kinds", nargs="*", default=list(KINDS))
     options = parser.parse_args()
-    print(
-        "| how it hangs | trials | right | unknown | wrong | declared beyond `after`: median, most | then named: median, most |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    times_of = "declared beyond `after`: median, most | then named: median, most"
+    print(f"| how it hangs | load | trials | right | unknown | wrong | {times_of} |\n|---|---|---|---|---|---|---|---|")
     for kind in options.kinds:
-        told = [trial(kind, options.ranks) for _ in range(options.trials)]
+        with busy(options.load):
+            told = [trial(kind, options.ranks, options.keep) for _ in range(options.trials)]
         words = [word for word, _, _ in told]
         declared, named = ([one[at] for one in told] for at in (1, 2))
         times = [f"{statistics.median(seconds):.1f}, {max(seconds):.1f} s" for seconds in (declared, named)]
-        wrong = sum(word.startswith("wrong") for word in words)
-        counts = f"{len(told)} | {words.count('right')} | {words.count('unknown')} | {wrong}"
-        print(f"| {kind} | {counts} | {times[0]} | {times[1]} |", flush=True)
+        counts = " | ".join(str(sum(word.startswith(one) for word in words)) for one in ("right", "unknown", "wrong"))
+        print(f"| {kind} | {options.load} | {len(told)} | {counts} | {times[0]} | {times[1]} |", flush=True)
         for word in words:
-            if word.startswith("wrong"):
-                print(f"<!-- {kind}: {word} -->")
+            if word != "right":
+                print(f"<!-- {kind}: {word} -->", flush=True)
     healthy, standing = cost(10_752)
     print(
         f"\n10,752 ranks on 2,688 nodes, CPU a second: {1000 * healthy:.1f} ms healthy, {1000 * standing:.1f} ms standing"

@@ -11,14 +11,16 @@ import atexit
 import importlib
 import os
 import pickle
+import select
 import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Callable, Iterator, Optional
 
 from cordee.client.time_watch import TimeWatch
-from cordee.wire.pulse import DUMP, FOLDER, STACKS, SUFFIX, GroupProgress, PulseWriter
+from cordee.wire.pulse import DUMP, FOLDER, STACKS, SUFFIX, WAKE, GroupProgress, PulseWriter
 
 _EVERY_S = 1.0
 _MOST_FRAMES = 64
@@ -87,6 +89,43 @@ def _run(folder: str) -> None:
         return
 
 
+class WakeUp:
+    """What ends the sleep of the pulse's thread: another thread by `set`, or the agent by a byte in the FIFO.
+
+    Args:
+        path: of the FIFO; where there can be none, the agent is heard a second later.
+    """
+
+    def __init__(self, path: str) -> None:
+        try:
+            os.mkfifo(path, 0o600)
+            self._reads = self._writes = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            self._reads, self._writes = os.pipe()
+            os.set_blocking(self._reads, False)
+            os.set_blocking(self._writes, False)
+
+    def set(self) -> None:
+        """End the sleep."""
+        with suppress(BlockingIOError):
+            os.write(self._writes, b"\0")
+
+    def is_set(self) -> bool:
+        """Return whether it has been ended."""
+        return self.wait(0.0)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep; return whether that was ended."""
+        poll = select.poll()
+        poll.register(self._reads, select.POLLIN)
+        return bool(poll.poll(1000 * seconds))
+
+    def clear(self) -> None:
+        """Let the next sleep last."""
+        with suppress(BlockingIOError):
+            os.read(self._reads, 4096)
+
+
 class _PulseThread:
     def __init__(self, folder: str) -> None:
         elastic = "TORCHELASTIC_RUN_ID" in os.environ and "TORCHELASTIC_RESTART_COUNT" in os.environ
@@ -98,7 +137,7 @@ class _PulseThread:
         self._main = threading.main_thread().ident
         self._dumped = self._traced = 0
         self._process, self._over = os.getpid(), False
-        self._wake, self._ended = threading.Event(), threading.Event()
+        self._wake, self._ended = WakeUp(self._stem + WAKE), threading.Event()
         self._file = self._hear_signal()
         atexit.register(self._end)
 

@@ -36,7 +36,7 @@ class StepTracer:
         answer: how far it is.
     """
 
-    def __init__(self, order: TraceOrder, stem: str, made: int, wake: threading.Event) -> None:
+    def __init__(self, order: TraceOrder, stem: str, made: int, wake: Any) -> None:
         self._order, self._stem = order, stem
         self._until = time.monotonic() + order.patience_ms / 1000
         self._lock = threading.Lock()

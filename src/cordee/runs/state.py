@@ -503,6 +503,8 @@ def _progress(state: RunState, event: dict[str, Any], at: float) -> None:
 
 
 def _finding(state: RunState, event: dict[str, Any], at: float) -> None:
+    replaced = event.get("replaces")  # the text of a finding that this one knows better
+    state.findings = [one for one in state.findings if one.text != replaced]
     state.findings.append(Finding.from_document(event["finding"]))
 
 

@@ -362,11 +362,15 @@ class StopAt(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """Collect, within `deadline_s`, what shows where the ranks of an attempt stand; answered by `Gathered`."""
+    """Collect, within `deadline_s` on an idle node, what shows where the ranks of an attempt stand; answered by `Gathered`.
+
+    Where `late` is True, dumps that come later are told after the last word, for a minute.
+    """
 
     id: str
     attempt: int
     deadline_s: float
+    late: bool = False
 
 
 class Observe(NamedTuple):
@@ -569,12 +573,16 @@ class Telemetry(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """A part of a collected file is in the body, `last` if it is the file's last one; no `name`: all has been told, but for `text`."""
+    """A part of a collected file is in the body, `last` if it is the file's last one; no `name`: all has been told, but for `text`.
+
+    With `times` it begins, maybe again: the node is so busy that it takes so many times as long.
+    """
 
     id: str
     name: str = ""
     last: bool = False
     text: str = ""
+    times: float = 0.0
 
 
 class PoolNews(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import stat
 import struct
 import zlib
 from typing import Any, NamedTuple, Optional, Sequence
@@ -21,6 +22,7 @@ MAGIC = int.from_bytes(b"pulse\0\r\n", "little")
 VERSION = 2
 PULSE_BYTES = 8192
 SUFFIX, DUMP, STACKS = ".pulse", ".flight", ".stacks"
+WAKE = ".wake"  # a FIFO: a byte in it has the rank look at once for what it is asked
 TRACE, TRACED = ".trace.json", ".traced"  # what torch.profiler wrote, and what the rank says of it
 MOST_GROUPS = 64
 # Words, as indices of 64-bit words; the agent's share no cache line with the rank's.
@@ -282,8 +284,19 @@ class PulseReader:
         return text.decode("utf-8", "replace") if zlib.crc32(text) == check else ""
 
     def ask(self, number: int) -> None:
-        """Ask for the Flight Recorder's dump."""
+        """Ask for the Flight Recorder's dump, and wake the rank's thread, where it can be woken."""
         self._put(_ASKED, number)
+        try:
+            wake = os.open(self.path[: -len(SUFFIX)] + WAKE, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            if stat.S_ISFIFO(os.fstat(wake).st_mode):
+                os.write(wake, b"\0")
+        except OSError:  # it is full, so that the rank wakes anyway, or nobody reads it
+            pass
+        finally:
+            os.close(wake)
 
     def want(self, window: int) -> None:
         """Have the rank's time looked at; another number than before begins another window, 0 ends it."""

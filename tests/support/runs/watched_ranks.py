@@ -50,7 +50,7 @@ class RecordingUplink(Uplink):
         """Return the files that are whole, by their names, and the last word under the empty one."""
         found: dict[str, bytes] = {}
         for message, body in self.parts:
-            if message.id == order:
+            if message.id == order and not message.times:
                 found[message.name] = found.get(message.name, b"") + body + message.text.encode()
         return found
 

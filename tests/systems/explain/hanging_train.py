@@ -9,13 +9,37 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
 
 HANGS_AT = 6
+
+
+class StuckData(Dataset):
+    """A sample that never comes."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, at: int) -> int:
+        time.sleep(3600)
+        return at
+
+
+class StuckFile:
+    """A file that takes nothing."""
+
+    def write(self, data: bytes) -> int:
+        time.sleep(3600)
+        return len(data)
+
+    def flush(self) -> None:
+        return
 
 
 def hang(kind: str, rank: int) -> None:
@@ -29,8 +53,18 @@ def hang(kind: str, rank: int) -> None:
         Path(f"answers-{rank}").read_text()
     elif kind == "collective":
         dist.broadcast(torch.ones(1000), 0)
-    elif kind == "leave":
-        os._exit(0)
+    elif kind == "order":
+        dist.broadcast(torch.ones(1000), 0)
+        dist.all_reduce(torch.ones(10, 100))
+    elif kind == "p2p":
+        dist.recv(torch.ones(1), 0)
+    elif kind == "loader":
+        next(iter(DataLoader(StuckData(), num_workers=1)))
+    elif kind == "save":
+        torch.save(torch.ones(1000), StuckFile())
+    elif kind == "teardown":
+        threading.Thread(target=time.sleep, args=(3600,)).start()
+        sys.exit()
     elif kind == "sleep":
         time.sleep(3600)
 

@@ -33,7 +33,7 @@ _SEAL_BYTES = 128 << 20
 _SEAL_S = 300.0
 _SEAL_LONG_S = 3600.0
 # Priorities of children: beside ranks that train, and where somebody waits for what they say.
-LAST_IN_TURN, PROMPT = 19, 5
+LAST_IN_TURN, PROMPT, AT_ONCE = 19, 5, 0
 _MAKE_ROOM = "make room on the run folder's disk"
 
 
@@ -271,7 +271,7 @@ async def document_side(
     """Run a module of the installed Cordée, not of the run's own copy; None when it is not there, failed, or took too long.
 
     Args:
-        nice: its priority: `LAST_IN_TURN` beside ranks that train, `PROMPT` where somebody waits for it.
+        nice: its priority: `LAST_IN_TURN` beside ranks that train, `PROMPT` where somebody waits for it, `AT_ONCE` where no rank trains.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -280,7 +280,8 @@ async def document_side(
     except OSError as error:
         say(f"cordee supervisor: cannot run {module}: {error}")
         return None
-    _keep_out_of_the_way(process.pid, nice)
+    if nice != AT_ONCE:
+        _keep_out_of_the_way(process.pid, nice)
     try:
         output, _ = await asyncio.wait_for(process.communicate(), most_s)
     except asyncio.TimeoutError:

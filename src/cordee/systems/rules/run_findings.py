@@ -96,6 +96,7 @@ def _read(folder: RunFolder, more: Iterable[list[Any]] = ()) -> dict[str, Any]:
             elif event["event"] in ("finding", "node_lost") and len(found) < _MOST:
                 about = about_event(event)
                 rule, severity = (_LOST, "warn") if about["finding"] is None else (about["finding"], about["severity"])
+                found = [one for one in found if one[3] != event.get("replaces")]
                 found.append(_kept(rule, severity, about["place"].nodes, about["text"], about["at"]))
     except RunFolderError:
         found = []

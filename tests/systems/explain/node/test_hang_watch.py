@@ -18,6 +18,7 @@ from cordee.systems.explain.node.hang.watch import HangWatch
 from cordee.wire.messages import Gather, Gathered, RanksEnded, RanksStarted, RankStand, StartedRank, Telemetry
 
 NODES = [SimpleNamespace(name=name) for name in ("n1", "n2")]
+UNKNOWN = Finding("nobody can be blamed", "warn", "hang-unknown")
 CAUSE = Finding("rank 3 is stopped", rule="hang-stopped", evidence={"ranks": [3], "nodes": ["n2"]})
 
 
@@ -30,8 +31,10 @@ class Run:
         self.attempt = SimpleNamespace(number=1, nodes=NODES, ranks_per_node=2)
         monkeypatch.setattr(watching, "monotonic", lambda: self.now)
 
+        self.judged = judged
+
         async def document_side(*_: str, most_s: float, nice: int) -> bytes | None:
-            return judged
+            return self.judged
 
         monkeypatch.setattr(watching, "document_side", document_side)
         step = SimpleNamespace(systems={"explain": hang})
@@ -39,13 +42,16 @@ class Run:
         run = SimpleNamespace(
             plan=SimpleNamespace(step=step, sampling=SimpleNamespace(interval_s=1.0)),
             folder=self.folder,
-            journal=SimpleNamespace(append=lambda _, finding: self.findings.append(finding)),
+            journal=SimpleNamespace(append=self.append),
             order=self.order,
             attempt=lambda: self.attempt,
             happened=self.asked.append,
             lane=Lane,
         )
         self.watch = HangWatch(run)  # type: ignore[arg-type]
+
+    def append(self, _: str, finding: dict, replaces: str | None = None) -> None:
+        self.findings = [one for one in self.findings if one["text"] != replaces] + [finding]
 
     def order(self, node, message) -> bool:
         self.orders.append((node.name, message))
@@ -128,6 +134,68 @@ def test_the_ranks_are_asked_to_stop_where_that_is_wanted(run, action, reason):
         failure = found.ask.outcome.failure
         assert (found.attempt, failure.kind, failure.reason) == (1, "hang", reason)
         assert (failure.rank, failure.node, failure.message) == (3, "n2", "rank 3 is stopped")
+
+    asyncio.run(main())
+
+
+def test_a_dump_that_comes_late_is_judged_again_and_its_answer_takes_the_place_of_unknown(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(watching, "_OTHERS_S", 0.0)
+
+    async def main() -> None:
+        one = run(judged(UNKNOWN))
+        one.start()
+        await one.hang()
+        await one.answered()
+        assert [finding["rule"] for finding in one.findings] == ["hang-unknown"]
+        one.judged = judged(CAUSE)
+        assert one.orders[-1][1].late
+        one.watch.gathered(NODES[1], Gathered(one.orders[-1][1].id, "rank-3.flight", True), b"dump")
+        while one.watch._judging_again:
+            await asyncio.sleep(0.01)
+        assert [finding["rule"] for finding in one.findings] == ["hang-stopped"]
+        assert (tmp_path / "flight/attempt-1/rank-3.pkl").read_bytes() == b"dump"
+        notes = json.loads((tmp_path / "hangs/1/hang.json").read_text())["notes"]
+        assert notes == ["n2: rank-3.flight came late"]
+
+    asyncio.run(main())
+
+
+def test_a_judgement_that_was_killed_is_tried_once_more(run, monkeypatch):
+    monkeypatch.setattr(watching, "_OTHERS_S", 0.0)
+
+    async def main() -> None:
+        one = run(None)
+        answers = iter([None, judged(CAUSE)])
+
+        async def document_side(*_: str, most_s: float, nice: int) -> bytes | None:
+            return next(answers)
+
+        monkeypatch.setattr(watching, "document_side", document_side)
+        one.start()
+        await one.hang()
+        await one.answered()
+        while one.watch._judging_again:
+            await asyncio.sleep(0.01)
+        assert [finding["rule"] for finding in one.findings] == ["hang-stopped"]
+
+    asyncio.run(main())
+
+
+def test_a_busy_node_is_waited_for_as_long_as_it_says(run, monkeypatch):
+    monkeypatch.setattr(watching, "times_longer", lambda: 1.0)
+    monkeypatch.setattr(watching, "_COLLECT_S", 0.01)
+    monkeypatch.setattr(watching, "_MORE_S", 0.01)
+
+    async def main() -> None:
+        one = run(judged(CAUSE))
+        one.start()
+        await one.hang()
+        gather = one.orders[-1][1]
+        one.watch.gathered(NODES[1], Gathered(gather.id, times=8.0), b"")
+        assert one.watch._collecting is not None
+        assert one.watch._collecting.times == 8.0
+        await one.answered()
+        assert one.watch._collecting.notes == []
 
     asyncio.run(main())
 

@@ -71,4 +71,6 @@ def _node_text(node: Mapping[str, Any]) -> str:
 
 def finding_times(events: list[dict[str, Any]]) -> list[float]:
     """Return when each finding of a journal was written, in their order."""
-    return [parse_utc(event["time"]) for event in events if event["event"] == "finding"]
+    found = [event for event in events if event["event"] == "finding"]
+    replaced = {event["replaces"] for event in found if "replaces" in event}
+    return [parse_utc(event["time"]) for event in found if event["finding"].get("text") not in replaced]

@@ -1,7 +1,8 @@
 """The process that collects what shows where ranks stand: `python -m`, its order on standard input, files on standard output.
 
-All ranks are asked at the same time: by a word in their pulse file for the Flight Recorder's dump, by a signal for their stacks.
-Nobody is waited for longer than the order says.
+All ranks are asked at the same time: by a word in their pulse file for the Flight Recorder's dump, which the agent has written
+before this process began, and by a signal for their stacks. Nobody is waited for longer than the order says, from when this
+process runs; where the order wants what comes late, dumps are told for a while after the last word.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ class TracedRank:
         self.lacks: list[str] = []
         self._stem = about["pulse"][: -len(SUFFIX)] if about["pulse"] else ""
         self._pulse = self._open()
+        self._beats = self._pulse.read().beats if self._pulse is not None else 0
         self._before = self._grown = self._stacks_size()
         self._grown_at = time.monotonic()
-        self._asked, self._wants_dump, self._wants_stacks = 0, False, False
+        self._asked, self._wants_dump, self._wants_stacks = about.get("asked"), False, False
         self._signalled = False
         if self._pulse is not None:
             self._ask(self._pulse)
@@ -61,10 +63,16 @@ class TracedRank:
         """Whether an answer is to come."""
         return self._wants_dump or self._wants_stacks
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether a thread holds its interpreter, as far as is known: it is not worth more patience on a busy node."""
+        silent = self.about.get("why") == "silent"
+        return silent and self._pulse is not None and self._pulse.read().beats == self._beats
+
     def document(self, node: str, attempt: int) -> dict[str, Any]:
         """Return where it stands, as far as it need not be asked itself."""
         pulse = self._pulse.read() if self._pulse is not None else None
-        known = {key: value for key, value in self.about.items() if key != "pulse"}
+        known = {key: value for key, value in self.about.items() if key not in ("pulse", "asked")}
         return {
             "schema": "cordee.stand/1",
             **known,
@@ -100,6 +108,7 @@ class TracedRank:
         if self._wants_dump:
             self.lacks.append("no Flight Recorder dump: no thread of its interpreter has answered")
         if self._wants_stacks and self._stacks_size() > self._before:
+            self._wants_stacks = False
             yield STACKS, self._stacks()
         elif self._wants_stacks:
             self.lacks.append("no stacks: it has not taken the signal")
@@ -127,9 +136,7 @@ class TracedRank:
         if process is None or process.state in ("T", "t", "Z", "X"):
             self.lacks.append("it is stopped or gone: no Flight Recorder, no stacks")
             return
-        self._asked = (pulse.dumped + 1) % (1 << 32)
-        self._wants_dump = True
-        reader.ask(self._asked)
+        self._wants_dump = self._asked is not None
         if signal.SIGRTMIN <= pulse.signal <= signal.SIGRTMAX and takes_signal(self.pid, pulse.signal):
             self._wants_stacks = self._signalled = kill_all([self.pid], pulse.signal) == 1
         else:
@@ -162,7 +169,9 @@ class HangEvidence:
 
     def __init__(self, order: dict[str, Any], out: BinaryIO) -> None:
         self._order, self._out = order, out
-        self._until = order["asked_at"] + max(0.5, order["deadline_s"] - _RESERVE_S)
+        self._ends_at = order["asked_at"] + order["most_s"] - _RESERVE_S
+        self._until = min(self._ends_at, time.monotonic() + max(0.5, order["deadline_s"] - _RESERVE_S))
+        self._silent_until = min(self._until, time.monotonic() + max(0.5, order["idle_s"] - _RESERVE_S))
         self._left = _NODE_BYTES
         self._lacks: list[str] = []
 
@@ -170,13 +179,14 @@ class HangEvidence:
         """Collect until everybody has answered or the time is up."""
         node, attempt = self._order["node"], self._order["attempt"]
         ranks = [TracedRank(about) for about in self._order["ranks"]]
+        for rank in ranks:
+            self._write(f"rank-{rank.rank}.json", _json(rank.document(node, attempt)))
+        self._write_answers(ranks)
         paths = {*self._order["places"], *(path for rank in ranks for path in open_files(rank.pid))}
         most_s = max(0.1, min(_MOUNTS_S, (self._until - time.monotonic()) / 3))
         about_node = {"schema": "cordee.stand_node/1", "node": node, "at": utc_text()}
         since_s = unix_s() - self._order["began_at"]
         self._write(f"node-{node}.json", _json({**about_node, **state_of_node(paths, most_s, since_s)}))
-        for rank in ranks:
-            self._write(f"rank-{rank.rank}.json", _json(rank.document(node, attempt)))
         self._write_answers(ranks)
         for name, content in nccl_files(node, [rank.pid for rank in ranks], most_s).items():
             self._write(name, content)
@@ -184,14 +194,21 @@ class HangEvidence:
             seen = rank.py_spy() if time.monotonic() < self._until else None
             if seen is not None:
                 self._write(f"rank-{rank.rank}{STACKS}", seen)
-        while any(rank.waits for rank in ranks) and time.monotonic() < self._until:
-            self._write_answers(ranks)
-            time.sleep(_POLL_S)
+        self._await_answers(ranks, self._until, _POLL_S, late=False)
         for rank in ranks:
             for ending, content in rank.give_up():
                 self._write(f"rank-{rank.rank}{ending}", content)
             self._lacks += [f"rank {rank.rank}: {text}" for text in rank.lacks]
         write_end(self._out, "; ".join(self._lacks)[:10_000])
+        if self._order["late"]:
+            self._await_answers(ranks, self._ends_at, _QUIET_S, late=True)
+
+    def _await_answers(self, ranks: list[TracedRank], until: float, every_s: float, late: bool) -> None:
+        while (now := time.monotonic()) < until:
+            if not any(rank.waits and (late or now < self._silent_until or not rank.is_silent) for rank in ranks):
+                return
+            time.sleep(every_s)
+            self._write_answers(ranks)
 
     def _write_answers(self, ranks: list[TracedRank]) -> None:
         for rank in ranks:

@@ -62,7 +62,9 @@ class StandWatch(Companion):
         self._host = host
         collectors = {Gather: "node.collect", ProfileRanks: "node.profile.measurement"}
         made = {
-            order: Gathering(f"cordee.systems.explain.{module}", self.plan, self.node, host, self._about)
+            order: Gathering(
+                f"cordee.systems.explain.{module}", self.plan, self.node, host, self._about, order is Gather
+            )
             for order, module in collectors.items()
         }
         self._stacks = made[Gather]
@@ -136,8 +138,12 @@ class StandWatch(Companion):
         self._times.begin()
         self._pulses = NodePulses(self._host.folder(), attempt)
 
-    def _about(self) -> tuple[float, list[dict[str, Any]]]:
-        """Return since when there is what is known of the ranks: one document for each process that has a rank."""
+    def _about(self, asks: bool = False) -> tuple[float, list[dict[str, Any]]]:
+        """Return since when there is what is known of the ranks: one document for each process that has a rank.
+
+        Args:
+            asks: whether each is asked for its dump, too: what collects it takes a while to start.
+        """
         if self._host is not None and not self._wanted:
             pids = self._host.pids()
             return self._began_at, [{"rank": rank, "pid": pid, "pulse": None} for rank, pid in pids.items()]
@@ -150,6 +156,7 @@ class StandWatch(Companion):
             for own, process in trainers(rank, self._pulses.of_rank(rank)).items():
                 age = round(process.beat_age_s(self._looked_at), 1)
                 about = {"rank": own, "pid": process.pid, "pulse": process.path, "beat_age_s": age}
+                about["asked"] = process.ask_dump() if asks else None
                 found.append({**shared, **about, "processor_s": watched.activity.share(process.pid)})
             if not self._pulses.of_rank(rank):
                 about = {"pid": watched.root, "pulse": None, "beat_age_s": None}

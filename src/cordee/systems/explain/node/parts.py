@@ -61,5 +61,5 @@ class PartReader:
             if part is None or len(rest) < part.size:
                 return
             self._data = rest[part.size :]
-            self.over = not part.name
+            self.over = self.over or not part.name
             yield part, rest[: part.size]

@@ -8,7 +8,7 @@ from typing import Iterator, Mapping, NamedTuple, Optional
 
 from cordee.machine import sysfs
 from cordee.machine.processes.tree import is_same_process, tree_of
-from cordee.wire.pulse import DUMP, STACKS, SUFFIX, TRACE, TRACED, Pulse, PulseReader
+from cordee.wire.pulse import DUMP, STACKS, SUFFIX, TRACE, TRACED, WAKE, Pulse, PulseReader
 
 _TRIES = 5
 SILENT_S, _BEATS_S = 5.0, 2.5
@@ -50,6 +50,12 @@ class RankProcess:
     def want(self, window: int) -> None:
         """Have what it does with its time looked at, for a window of this number; 0: no longer."""
         self._reader.want(window)
+
+    def ask_dump(self) -> int:
+        """Ask it for the Flight Recorder's dump, at once; return the number that it says when the dump is there."""
+        number = (self._reader.read().dumped + 1) % (1 << 32)
+        self._reader.ask(number)
+        return number
 
     def unseen(self, seconds: float) -> None:
         """Nobody could see it for so long: that time does not count."""
@@ -150,7 +156,7 @@ def _weight(process: RankProcess) -> tuple[int, int, int]:
 
 def remove_pulse(path: str) -> None:
     """Remove a pulse file and what lies beside it."""
-    for ending in (SUFFIX, STACKS, DUMP, TRACED, TRACE, f"{TRACE}.tmp"):
+    for ending in (SUFFIX, STACKS, DUMP, WAKE, TRACED, TRACE, f"{TRACE}.tmp"):
         try:
             os.unlink(path[: -len(SUFFIX)] + ending)
         except OSError:

@@ -65,6 +65,11 @@ class HangFiles:
         else:
             self.drop(node, name, "so much was collected that not all of it is kept")
 
+    def again(self, node: str) -> None:
+        """Forget the parts of files that a node has not told to their end: it begins again."""
+        for key in [key for key in self._open if key[0] == node]:
+            del self._open[key]
+
     def drop(self, node: str, name: str, why: str) -> None:
         """Keep nothing of a file: a part of it is missing."""
         self._open.pop((node, name), None)

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any, Optional, Union
 
-from cordee.control.supervisor.closing_findings import PROMPT, document_side
+from cordee.control.supervisor.closing_findings import AT_ONCE, document_side
 from cordee.control.supervisor.decisions.attempt import Attempt
 from cordee.control.supervisor.decisions.nodes import Node
 from cordee.control.supervisor.decisions.outcomes import AttemptOutcome
@@ -18,14 +18,17 @@ from cordee.core.findings import Finding
 from cordee.runs.folder import say
 from cordee.systems.explain.node.hang.detector import HangBegan, HangDetector, HangOver, HangPolicy
 from cordee.systems.explain.node.hang.files import HangFiles
+from cordee.systems.explain.node.patience import MOST_S, patience_s, times_longer
 from cordee.wire.messages import Gather, Gathered, RanksEnded, RanksStarted, StopAnswers, Telemetry
 
+# On idle machines; see `cordee.systems.explain.node.patience`.
 _COLLECT_S, _MORE_S, _JUDGE_S = 8.0, 3.0, 20.0
+_OTHERS_S = 1.0  # dumps that are late come together
 _ASKED_S = 40.0  # as long as `cordee stacks` waits
 _MOST_WAITING_BYTES = 64 << 20
 _MOST_HANGS, _MOST_QUESTIONS, _MOST_NOTES = 20, 100, 100
 _WRITE_S = 0.002
-_MAY_BE_MEANT = "hang-quiet"
+_UNKNOWN, _MAY_BE_MEANT = "hang-unknown", "hang-quiet"
 _REPORT = "cordee.systems.explain.hang_report"
 
 
@@ -37,9 +40,20 @@ class _Collecting:
         self.node_of = {rank: node for node, ranks in _ranks_of(attempt).items() for rank in ranks}
         self.declared_at, self.since = unix_s(), unix_s() - (now - began.since)
         self.open = {node.name for node in attempt.nodes}
-        self.all_told = asyncio.Event()
+        self.nodes, self.times = frozenset(self.open), times_longer()
+        self.news, self.late = asyncio.Event(), asyncio.Event()
+        self.described = False
         self.notes: list[str] = []
         self.waiting_bytes = 0
+
+    async def told(self) -> None:
+        """Wait until all nodes have told all, but no longer than the busiest of them needs."""
+        began = asyncio.get_running_loop().time()
+        while self.open:
+            left_s = began + patience_s(_COLLECT_S + _MORE_S, self.times) - asyncio.get_running_loop().time()
+            if left_s <= 0 or not await _at_most(self.news.wait(), left_s):
+                return
+            self.news.clear()
 
     def note(self, text: str) -> None:
         """Remember what could not be had."""
@@ -65,6 +79,7 @@ class HangWatch(RunWatcher):
         self._lane = run.lane("cordee-hangs")
         self._collecting: Optional[_Collecting] = None
         self._task: Optional[asyncio.Task[None]] = None
+        self._judging_again: set[asyncio.Task[bool]] = set()
         self._declared: Optional[HangBegan] = None
         self._hangs = self._questions = self._gathers = 0
         self._asked_until = 0.0
@@ -88,14 +103,17 @@ class HangWatch(RunWatcher):
 
     def gathered(self, node: Node, message: Gathered, body: bytes) -> None:
         collecting = self._collecting
-        if collecting is None or message.id != _id_of(self._gathers) or node.name not in collecting.open:
+        if collecting is None or message.id != _id_of(self._gathers) or node.name not in collecting.nodes:
             return
-        if not message.name:
-            if message.text:
+        if message.times:
+            collecting.times = max(collecting.times, message.times)
+            collecting.news.set()
+            self._lane.submit(lambda: collecting.files.again(node.name))
+        elif not message.name:
+            if message.text and node.name in collecting.open:
                 collecting.note(f"{node.name}: {message.text}")
             collecting.open.discard(node.name)
-            if not collecting.open:
-                collecting.all_told.set()
+            collecting.news.set()
         elif collecting.waiting_bytes + len(body) > _MOST_WAITING_BYTES:
             self._lane.submit(lambda: collecting.files.drop(node.name, message.name, "the disk is too slow"))
         else:
@@ -103,6 +121,9 @@ class HangWatch(RunWatcher):
             loop = asyncio.get_running_loop()
             work = self._lane.submit(lambda: collecting.files.take(node.name, message.name, body, message.last))
             work.add_done_callback(lambda _: loop.call_soon_threadsafe(collecting.written, len(body)))
+            if collecting.described and message.last:
+                collecting.note(f"{node.name}: {message.name} came late")
+                collecting.late.set()
 
     # What is seen
 
@@ -129,8 +150,9 @@ class HangWatch(RunWatcher):
             self._answer(monotonic())
 
     def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, *self._judging_again):
+            if task is not None:
+                task.cancel()
 
     def _follow(self) -> None:
         """Look whether another attempt has begun."""
@@ -168,7 +190,7 @@ class HangWatch(RunWatcher):
         self._task.add_done_callback(self._collected)
 
     def _collected(self, task: asyncio.Task[None]) -> None:
-        self._task = self._collecting = None
+        self._task = None
         if not task.cancelled() and task.exception() is not None:
             say(f"cordee supervisor: what shows why the run hangs could not be collected: {task.exception()!r}")
 
@@ -178,25 +200,33 @@ class HangWatch(RunWatcher):
         if not asked:
             say(f"cordee supervisor: no rank of attempt {attempt.number} has gone on for {now - began.since:.0f} s")
         first = self._lane.submit(files.begin)
+        late = not asked and self._policy.action == "report"
         for node in attempt.nodes:
-            if not self.run.order(node, Gather(_id_of(self._gathers), attempt.number, _COLLECT_S)):
+            if not self.run.order(node, Gather(_id_of(self._gathers), attempt.number, _COLLECT_S, late)):
                 collecting.open.discard(node.name)
                 collecting.note(f"{node.name}: its agent is gone")
-        if collecting.open:
-            await _at_most(collecting.all_told.wait(), _COLLECT_S + _MORE_S)
+        await collecting.told()
         for name in sorted(collecting.open):
             collecting.note(f"{name}: not all was told in time")
+        collecting.described = True
         described = self._lane.submit(lambda: files.describe(self._document(collecting)))
         findings: list[Finding] = []
-        patience_s = _MORE_S + _WRITE_S * len(collecting.node_of)
-        written = await _at_most(asyncio.wrap_future(described), patience_s)
+        most_s = patience_s(_MORE_S + _WRITE_S * len(collecting.node_of), collecting.times)
+        written = await _at_most(asyncio.wrap_future(described), most_s)
         if asked:
             return
         fault = first.exception() if written else TimeoutError("the disk does not answer")
         if fault is None:
-            findings = await self._judged(files.number)
-        for finding in findings or [self._without_judgement(collecting, str(fault or files.refused))]:
+            findings = await self._judged(collecting)
+        told = findings or [self._without_judgement(collecting, str(fault or files.refused))]
+        for finding in told:
             self._write(finding)
+        if not findings:  # the judgement may have been killed: it is tried once more
+            collecting.late.set()
+        if late and told[0].rule == _UNKNOWN:
+            again = asyncio.ensure_future(_at_most(self._judge_again(collecting, told[0]), MOST_S + _MORE_S))
+            self._judging_again.add(again)
+            again.add_done_callback(self._judging_again.discard)
         if findings or not self._is_quiet(began):
             self._act(attempt, findings)
 
@@ -227,9 +257,24 @@ class HangWatch(RunWatcher):
         """Return whether doing nothing may be meant: no rank has told of a step, and nobody has said how long is too long."""
         return self._policy.after_s is None and not any(stand.began for stand in began.ranks.values())
 
-    async def _judged(self, number: int) -> list[Finding]:
+    async def _judge_again(self, collecting: _Collecting, unknown: Finding) -> None:
+        """Write what dumps say that come late, in the place of a finding that blames nobody."""
+        while await collecting.late.wait():
+            await asyncio.sleep(_OTHERS_S)
+            collecting.late.clear()
+            described = self._lane.submit(lambda: collecting.files.describe(self._document(collecting)))
+            await asyncio.wrap_future(described)
+            first, *others = await self._judged(collecting) or [unknown]
+            if first.rule != _UNKNOWN:
+                self.run.journal.append("finding", finding=first.document(), replaces=unknown.text)
+                for finding in others:
+                    self._write(finding)
+                return
+
+    async def _judged(self, collecting: _Collecting) -> list[Finding]:
         """Return the causes, as the document side finds them; nothing where it is not there."""
-        output = await document_side(_REPORT, str(self.run.folder.root), str(number), most_s=_JUDGE_S, nice=PROMPT)
+        asked = str(self.run.folder.root), str(collecting.files.number)
+        output = await document_side(_REPORT, *asked, most_s=patience_s(_JUDGE_S, collecting.times), nice=AT_ONCE)
         try:
             return [Finding.from_document(one) for one in json.loads(output or b"{}").get("findings", [])]
         except (ValueError, TypeError, AttributeError):
@@ -247,7 +292,7 @@ class HangWatch(RunWatcher):
         if lost:
             text, what = f"{text}; what shows why was not kept: {lost}", "make room for the run's folder"
         evidence = {"hang": collecting.files.number, "ranks": stopped, "nodes": [], "where": None}
-        return Finding(text, "error", "hang-unknown", next=what, evidence=evidence)
+        return Finding(text, "error", _UNKNOWN, next=what, evidence=evidence)
 
     def _write(self, finding: Finding) -> None:
         self.run.journal.append("finding", finding=finding.document())
