@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from cordee.core.draw.clean import one_line
-from cordee.systems.explain.flight.dump_file import DumpError, bounded_memory, load_dump
+from cordee.systems.explain.flight.dump_file import DumpError, DumpFile, bounded_memory, load_dump
 from cordee.systems.explain.flight.dump_sets import clocks_apart, strangers
-from cordee.systems.explain.flight.files import DumpFile, DumpSet
+from cordee.systems.explain.flight.files import DumpSet
 from cordee.systems.explain.flight.judge import FlightJudge
 from cordee.systems.explain.flight.rings import Rings
 from cordee.systems.explain.flight.verdict import UNKNOWN, FlightVerdict

@@ -12,12 +12,9 @@ from itertools import chain, islice
 from operator import itemgetter, lt
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from cordee.machine.foreign_files import parse_json, read_regular
-
-if TYPE_CHECKING:
-    from cordee.systems.explain.flight.files import DumpFile
 
 LIMIT_BYTES = 64 << 20  # of a file; 2,000 entries with stacks are about 0.5 MB
 _LIMIT_MEMORY_BYTES = 1 << 30
@@ -25,6 +22,21 @@ _IDENTITY = ("record_id", "time_created_ns", "profiling_name", "collective_seq_i
 _SIZES = ("input_sizes", "output_sizes")
 _number = itemgetter("record_id")
 _STATM = Path("/proc/self/statm")
+
+
+class DumpFile(NamedTuple):
+    """One file that by its name is a dump.
+
+    Attributes:
+        rank: by the name; a dump itself does not say it.
+        modified: when it was written, seconds.
+        more: other forms of the same rank's dump, taken when this one cannot be read.
+    """
+
+    rank: int
+    path: Path
+    modified: float
+    more: tuple[Path, ...] = ()
 
 
 class DumpError(Exception):

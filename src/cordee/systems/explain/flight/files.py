@@ -9,28 +9,13 @@ from statistics import median
 from typing import NamedTuple
 
 from cordee.core.errors import UsageError
-from cordee.systems.explain.flight.dump_file import DumpError, bounded_memory, load_dump
+from cordee.systems.explain.flight.dump_file import DumpError, DumpFile, bounded_memory, load_dump
 
 _NAME = re.compile(r"(?P<prefix>.*?)(?P<rank>\d{1,7})(?P<form>\.pkl|\.pickle|\.json)?")
 _ATTEMPT = re.compile(r"attempt-(\d{1,9})")
 _TRIED = 3
 _SAME_CALL_NS, _SAME_JOB_NS = 60e9, 1800e9  # clocks of nodes; the time after which watchdogs dump
 _NEXT = "TORCH_FR_DUMP_TEMP_FILE says where ranks write dumps; a run's lie in its folder, in flight/attempt-N"
-
-
-class DumpFile(NamedTuple):
-    """One file that by its name is a dump.
-
-    Attributes:
-        rank: by the name; a dump itself does not say it.
-        modified: when it was written, seconds.
-        more: other forms of the same rank's dump, taken when this one cannot be read.
-    """
-
-    rank: int
-    path: Path
-    modified: float
-    more: tuple[Path, ...] = ()
 
 
 class DumpSet(NamedTuple):
