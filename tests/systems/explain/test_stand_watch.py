@@ -240,6 +240,38 @@ def test_what_nccl_says_of_itself_is_collected(
     assert (tmp_path / "asked").read_text().splitlines()[0] == "-v -f json"
 
 
+KILLS = """#!/bin/sh
+# What asks it is a child of the collecting process.
+[ -e {once} ] && exit 1
+collects=$(sed -n 's/^PPid:[[:space:]]*//p' /proc/$PPID/status)
+grep -q node.collect /proc/$collects/cmdline || exit 1
+touch {once}
+kill -9 "$collects"
+"""
+
+
+def test_a_collecting_process_that_is_killed_is_started_once_more(
+    tmp_path: Path, node_zip: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "ncclras").write_text(KILLS.format(once=tmp_path / "killed"))
+    (tools / "ncclras").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+
+    async def during(ranks: WatchedRanks) -> None:
+        with a_torch(tmp_path) as packages:
+            ranks.start(0, "-c", "import torch, time; time.sleep(600)", packages=packages)
+        await ranks.until(lambda: list(ranks.meeting.glob("*.pulse")))
+        await ranks.gather()
+        assert (tmp_path / "killed").exists()
+        asked_again = [at for at, (message, _) in enumerate(ranks.told.parts) if message.times]
+        after = [message.name for message, _ in ranks.told.parts[asked_again[-1] :]]
+        assert {"rank-0.json", "rank-0.stacks", "node-n.json", ""} <= set(after)
+
+    watching(tmp_path, node_zip, during)
+
+
 def test_ranks_are_looked_at_when_the_supervisor_wants_it_and_no_longer_than_that(tmp_path: Path, node_zip: Path):
     from cordee.wire.messages import Observe
 

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from cordee.systems.explain.node import pulses
 from cordee.systems.explain.node.pulses import RankProcess
 from cordee.wire.pulse import GroupProgress, PulseReader, PulseWriter
 
@@ -28,3 +29,15 @@ def test_a_rank_that_waits_in_no_collective_computes_while_its_interpreter_runs(
     writer.beat(2, 0, 5, 1, groups)
     process.look(101.0)
     assert process.computes(101.0 + later_s) is computes
+
+
+@pytest.mark.parametrize(
+    ("times", "age_s", "silent"), [(1.0, 4.9, False), (1.0, 5.1, True), (8.0, 7.4, False), (8.0, 7.6, True)]
+)
+def test_on_a_busy_node_an_interpreter_has_longer_before_it_is_taken_to_be_held(
+    tmp_path, monkeypatch, times, age_s, silent
+):
+    monkeypatch.setattr(pulses, "times_longer", lambda: times)
+    writer = PulseWriter(str(tmp_path), "1", False)
+    process = RankProcess(0, os.getpid(), 1, PulseReader(writer.path), 100.0)
+    assert process.is_silent(100.0 + age_s) is silent

@@ -12,7 +12,7 @@ from cordee.runs.plan import RunPlan
 from cordee.systems.explain.node.activity import RankActivity
 from cordee.systems.explain.node.gather import Gathering
 from cordee.systems.explain.node.motion import RankMotion
-from cordee.systems.explain.node.pulses import SILENT_S, NodePulses, RankProcess, trainers
+from cordee.systems.explain.node.pulses import NodePulses, RankProcess, trainers
 from cordee.systems.explain.node.rank_times import RankTimes
 from cordee.systems.explain.node.slow_links import SlowLinks
 from cordee.wire.messages import Gather, Observe, ProfileRanks, RankStand, SlowLink
@@ -188,5 +188,5 @@ def _look(watched: _Watched, processes: list[RankProcess], step: Optional[int], 
     states = [tree[pid].state for pid in (own or tree) if pid in tree]
     if any(state in _STOPPED for state in states):
         motion.why = "stopped"
-    elif any(process.beat_age_s(now) > SILENT_S for process in processes):
+    elif any(process.is_silent(now) for process in processes):
         motion.why = "silent"

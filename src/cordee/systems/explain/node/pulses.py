@@ -8,10 +8,12 @@ from typing import Iterator, Mapping, NamedTuple, Optional
 
 from cordee.machine import sysfs
 from cordee.machine.processes.tree import is_same_process, tree_of
+from cordee.systems.explain.node.patience import times_longer
 from cordee.wire.pulse import DUMP, STACKS, SUFFIX, TRACE, TRACED, WAKE, Pulse, PulseReader
 
 _TRIES = 5
-SILENT_S, _BEATS_S = 5.0, 2.5
+_SILENT_S, _BEATS_S = 5.0, 2.5
+_MOST_TIMES_SILENT = 1.5  # on a busy node; a thread that holds the interpreter shall be told before a hang is declared
 
 
 class RankProcess:
@@ -41,6 +43,11 @@ class RankProcess:
     def beat_age_s(self, now: float) -> float:
         """Return for how long its interpreter has run no other thread than the one that holds it."""
         return now - self._beat_at
+
+    def is_silent(self, now: float) -> bool:
+        """Return whether a thread holds its interpreter, and its others do not only wait for the processor."""
+        age_s = self.beat_age_s(now)
+        return age_s > _SILENT_S and age_s > _SILENT_S * min(_MOST_TIMES_SILENT, times_longer())
 
     def computes(self, now: float) -> bool:
         """Return whether what it uses of the processor is work: its interpreter runs, and it waits in no collective, where it might spin."""
