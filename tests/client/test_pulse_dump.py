@@ -14,26 +14,26 @@ ASKED = """
 import os, pickle, sys, threading
 os.environ.update(TORCH_FR_BUFFER_SIZE="100", MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
 import torch, torch.distributed as dist
-from cordee.client import pulse
+from cordee.client import recorders
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 dist.all_reduce(torch.ones(3))
 seen = []
 def ask():
-    asked = threading.Thread(target=lambda: seen.append(pulse._recorded()))
+    asked = threading.Thread(target=lambda: seen.append(recorders.dump()))
     asked.start(); asked.join()
 before = set(sys.modules)
 ask()
 frames = [frame["filename"] for entry in pickle.loads(seen[0])["entries"] for frame in entry["frames"]]
 print("lines", any("distributed_c10d" in name for name in frames))
 print("imported", sorted(name for name in set(sys.modules) - before if name.startswith("torch")))
-during = pulse._dump_call()
+(during,) = recorders._calls()
 def slow():
     def dump():
         other = threading.Thread(target=lambda: seen.append(torch._inductor.config.__name__))
         other.start(); other.join()
         return during()
-    return dump
-pulse._dump_call = slow
+    return [dump]
+recorders._calls = slow
 ask()
 print("others", seen[1])
 print("after", torch._inductor.__name__)

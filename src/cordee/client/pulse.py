@@ -8,9 +8,7 @@ never raises into the script, keeps no process alive, and holds nothing that oth
 from __future__ import annotations
 
 import atexit
-import importlib
 import os
-import pickle
 import select
 import signal
 import sys
@@ -19,6 +17,7 @@ import time
 from contextlib import suppress
 from typing import Any, Callable, Iterator, Optional
 
+from cordee.client import recorders
 from cordee.client.time_watch import TimeWatch
 from cordee.wire.pulse import DUMP, FOLDER, STACKS, SUFFIX, WAKE, GroupProgress, PulseWriter
 
@@ -211,7 +210,7 @@ class _PulseThread:
 
     def _dump(self) -> None:
         """Write the Flight Recorder's dump beside the pulse, whole or not at all."""
-        dump = _guarded(_recorded, b"")
+        dump = _guarded(recorders.dump, b"")
         if dump:
             hidden = self._stem + ".writing"
             with open(hidden, "wb") as file:
@@ -274,7 +273,7 @@ def _groups() -> list[GroupProgress]:
         return []
     world = distributed.distributed_c10d._world
     sizes = {world.pg_names[group]: len(members) for group, members in dict(world.pg_group_ranks).items()}
-    status = _guarded(_status, {})
+    status = _guarded(recorders.group_status, {})
     if status:
         return list(_of_status(status, sizes))
     return [
@@ -286,44 +285,4 @@ def _groups() -> list[GroupProgress]:
 def _of_status(status: dict[str, Any], sizes: dict[str, int]) -> Iterator[GroupProgress]:
     for name, told in status.items():
         enqueued, completed = told.get("last_enqueued_collective", -1), told.get("last_completed_collective", -1)
-        yield GroupProgress(name, sizes.get(name, 0), int(enqueued), int(completed))
-
-
-def _status() -> dict[str, Any]:
-    told = pickle.loads(_dump_call()(includeCollectives=False, includeStackTraces=False, onlyActive=False))
-    status: dict[str, Any] = told["pg_status"]
-    return status
-
-
-def _recorded() -> bytes:
-    """Return the Flight Recorder's dump of this process, empty where it has recorded nothing."""
-    torch, mark = sys.modules["torch"], _NoCompiler()
-    if "_inductor" not in vars(torch):
-        torch._inductor = mark  # type: ignore[attr-defined]
-    try:
-        dump: bytes = _dump_call()()
-        return dump
-    finally:
-        if vars(torch).get("_inductor") is mark:
-            del torch._inductor  # type: ignore[attr-defined]
-
-
-class _NoCompiler:
-    """Stands where torch would import its compiler to name lines of a dump, for the thread that dumps; all others get the compiler.
-
-    Two threads that import parts of it at a time make one of them fail (ImportError): a script must not, because it was asked where it stands.
-    """
-
-    def __init__(self) -> None:
-        self._dumps = threading.get_ident()
-
-    def __getattr__(self, name: str) -> Any:
-        if threading.get_ident() == self._dumps:
-            raise AttributeError(name)
-        return getattr(importlib.import_module("torch._inductor"), name)
-
-
-def _dump_call() -> Any:
-    from torch._C import _distributed_c10d as recorder
-
-    return getattr(recorder, "_dump_fr_trace", None) or getattr(recorder, "_dump_nccl_trace")  # noqa: B009 - of older torch
+        yield GroupProgress(name, sizes.get(name.removesuffix(recorders.BESIDE), 0), int(enqueued), int(completed))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,17 @@ def test_the_rank_that_did_not_come_is_named_with_what_it_does(made, kind, stack
     if stacks is not None:
         assert finding.evidence["where"] == "/home/me/train.py:55 (evaluate)"
     assert finding.next
+
+
+def test_the_gpu_that_has_not_begun_what_all_have_called_is_named(made):
+    dumps = made.run / "flight" / "attempt-1"
+    dumps.mkdir(parents=True)
+    for path in (Path(__file__).parent / "recorded_nccl" / "kernel-timed").iterdir():
+        (dumps / path.name).write_bytes(path.read_bytes())
+    finding = one(made)
+    assert (finding.rule, finding.evidence["ranks"], finding.evidence["sequence"]) == ("hang-gpu", [3], 8)
+    assert "its GPU has not started it" in finding.text
+    assert "a kernel that does not end" in finding.next
 
 
 def test_ranks_that_stand_at_one_line_are_one_finding(made):

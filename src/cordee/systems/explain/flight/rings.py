@@ -202,6 +202,7 @@ class Rings:
         self._calls: dict[RingCall, int] = {}
         self._names: dict[str, tuple[str, int, bool, bool, bool]] = {}
         self._members: dict[str, tuple[int, ...]] = {}
+        self._types: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def members_of(self, dump: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         """Return the ranks of each group that a dump names; none of Gloo."""
@@ -243,12 +244,16 @@ class Rings:
                 seq = entry["collective_seq_id"]
                 if type(seq) is not int or not 0 <= seq < _MOST:
                     raise TypeError
+                inputs, input_types = entry.get("input_sizes"), entry.get("input_dtypes")
+                outputs, output_types = entry.get("output_sizes"), entry.get("output_dtypes")
+                numel = None if free_in else _numel(inputs)
+                types = None if free_in else self._kept(input_types)
                 call = RingCall(
                     op,
-                    None if free_in else _numel(entry["input_sizes"]),
-                    None if free_out else _numel(entry["output_sizes"]),
-                    None if free_in else _types(entry["input_dtypes"]),
-                    None if free_out else _types(entry["output_dtypes"]),
+                    numel,
+                    None if free_out else numel if numel is not None and outputs == inputs else _numel(outputs),
+                    types,
+                    None if free_out else types if types and output_types == input_types else self._kept(output_types),
                     now.call if seq == now.seq else -1,
                 )
             except (KeyError, TypeError, ValueError, AttributeError):
@@ -286,6 +291,11 @@ class Rings:
             self._groups[key] = RingGroup(len(self.groups), name, desc, members)
             self.groups.append(self._groups[key])
         return self._groups[key]
+
+    def _kept(self, types: Any) -> tuple[str, ...]:
+        """Return types of tensors, the same tuple for all that are alike: dumps have copies of them by the thousand."""
+        found = _types(types)
+        return self._types.setdefault(found, found)
 
     def call_name(self, said: str) -> tuple[str, int, bool, bool, bool]:
         """Return what `nccl:send 0->1` says: operation, peer (-1: none), whether sizes of inputs and outputs are free, Gloo.

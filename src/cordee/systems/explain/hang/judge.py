@@ -17,8 +17,8 @@ UNKNOWN, QUIET = "unknown", "quiet"
 # What also a program may not do that waits for work and tells of no steps.
 _NEVER_MEANT = ("stopped", "file-system")
 _DISTRIBUTED = ("/torch/distributed/",)
-# What a Flight Recorder finding of these kinds says is certain: ranks called different things.
-_DISAGREE = {
+# What a Flight Recorder finding of these kinds says is certain, whatever the ranks' stacks show.
+_CERTAIN = {
     "wrong-collective": "collective",
     "size": "size",
     "dtype": "dtype",
@@ -26,6 +26,7 @@ _DISAGREE = {
     "coalesced": "order",
     "all-to-all": "size",
     "p2p": "p2p",
+    "gpu-stall": "gpu",
 }
 _LOADER = ("/torch/utils/data/", "/cordee/systems/data/", "/datasets/iterable_dataset")
 _SAVE = ("/torch/serialization.py", "/torch/distributed/checkpoint/", "/cordee/systems/checkpoints/", "/safetensors/")
@@ -102,7 +103,7 @@ def judge(hang: Hang, flight: Iterable[Mapping[str, Any]] = ()) -> list[HangVerd
         flight: findings of the Flight Recorder's dumps of this attempt, as `cordee flight --json` has them.
     """
     waits = waits_of(hang.ranks)
-    told = [one for one in flight if one.get("kind") in _DISAGREE and one.get("ranks")]
+    told = [one for one in flight if one.get("kind") in _CERTAIN and one.get("ranks")]
     found = [_of_flight(one, hang, waits) for one in told]
     blamed = {rank for verdict in found for rank in verdict.ranks}
     if not found:
@@ -222,7 +223,7 @@ def _of_flight(told: Mapping[str, Any], hang: Hang, waits: list[GroupWait]) -> H
     ranks = tuple(told["ranks"])
     others = tuple(sorted({rank for wait in waits for rank in (*wait.waiting, *wait.late)} - set(ranks)))
     return HangVerdict(
-        _DISAGREE[told["kind"]],
+        _CERTAIN[told["kind"]],
         ranks,
         why=str(told.get("text", "")),
         where=str(told.get("where", "")),

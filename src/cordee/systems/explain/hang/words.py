@@ -16,6 +16,7 @@ _NEXT = {
     "dtype": "look at what decides the type on this rank: autocast, loaded weights, other settings",
     "order": "let all ranks make the same calls in the same order",
     "p2p": "compare the sends and receives of both ranks: number, order, size",
+    "gpu": "look at its GPU: a kernel that does not end, or a stream that waits for another one",
     "stopped": "continue it with `kill -CONT` on its node, or find out who stopped it: a debugger, a scheduler that suspends jobs",
     "gil": "look at the C code that it is in: a library that computes without giving the GIL back, or a loop that never ends",
     "data-loader": "look at its workers and at where they read: a worker that died or stands still, a store that does not answer",
@@ -27,7 +28,7 @@ _NEXT = {
     "ended": "let all ranks make the same number of steps: uneven data, or an early return on that rank",
     "missing-rank": "look at that line: what it waits for, or a branch that skips the call on this rank",
     QUIET: "if it is meant, set [hang] enabled = false; else have the script tell its steps (cordee.log), or set [hang] after",
-    UNKNOWN: "compare the ranks with `cordee stacks`; look at links and GPUs of their nodes",
+    UNKNOWN: "compare the ranks with `cordee stacks`; look at links and GPUs of their nodes; with NCCL, TORCH_NCCL_ENABLE_TIMING=1 shows whose GPU has not begun",
 }
 _ENDED = "ended"
 
