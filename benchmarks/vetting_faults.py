@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-import cordee.job
+import cordee.systems.vetting.protocol
 from support.hosts.kernel_log import write_kmsg
 from support.hosts.simulated_nodes import SimulatedNode, SimulatedNodes
 from support.nvml import FakeGpus, build
@@ -124,7 +124,7 @@ FAULTS = (
 
 def shipped() -> list[dict[str, Any]]:
     """Return the evals of the protocol `gpu`, told what the job has asked for."""
-    path = Path(cordee.job.__file__).parent / "protocols" / "gpu.yaml"
+    path = Path(cordee.systems.vetting.protocol.__file__).parent / "protocols" / "gpu.yaml"
     evals = yaml.safe_load(path.read_text())["evals"]
     return [
         {**one, "gpus_expected": GPUS, "nvidia_smi": True} if one["type"] == "gpu.inventory" else one for one in evals
