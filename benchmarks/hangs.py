@@ -82,7 +82,8 @@ def trial(kind: str, ranks: int, backend: str, keep: Path | None) -> tuple[str, 
         if keep is not None:
             for part in ("hangs", "flight") if right else ("",):
                 kept, place = run.folder.root / part, keep / f"{kind}-{run.folder.id}" / part
-                shutil.copytree(kept, place, symlinks=True, dirs_exist_ok=True)
+                if kept.exists():
+                    shutil.copytree(kept, place, symlinks=True, dirs_exist_ok=True)
         if not findings:
             return f"unknown: no hang was told within {MOST_S:.0f} s", math.nan, math.nan
         hang = json.loads((run.folder.root / "hangs" / "1" / "hang.json").read_text())

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Optional
 
 from cordee.client import recorders
 from cordee.client.time_watch import TimeWatch
@@ -267,22 +267,5 @@ def _rank() -> int:
 
 
 def _groups() -> list[GroupProgress]:
-    """Return how far this rank is in each of its process groups, as the Flight Recorder has it, else as the groups count."""
     distributed = _distributed()
-    if distributed is None:
-        return []
-    world = distributed.distributed_c10d._world
-    sizes = {world.pg_names[group]: len(members) for group, members in dict(world.pg_group_ranks).items()}
-    status = _guarded(recorders.group_status, {})
-    if status:
-        return list(_of_status(status, sizes))
-    return [
-        GroupProgress(world.pg_names[group], size, group._get_sequence_number_for_group(), -1)
-        for group, size in ((group, sizes[world.pg_names[group]]) for group in dict(world.pg_map))
-    ]
-
-
-def _of_status(status: dict[str, Any], sizes: dict[str, int]) -> Iterator[GroupProgress]:
-    for name, told in status.items():
-        enqueued, completed = told.get("last_enqueued_collective", -1), told.get("last_completed_collective", -1)
-        yield GroupProgress(name, sizes.get(name.removesuffix(recorders.BESIDE), 0), int(enqueued), int(completed))
+    return recorders.group_progress(distributed.distributed_c10d._world) if distributed is not None else []

@@ -52,15 +52,30 @@ def test_the_rank_that_did_not_come_is_named_with_what_it_does(made, kind, stack
     assert finding.next
 
 
-def test_the_gpu_that_has_not_begun_what_all_have_called_is_named(made):
-    dumps = made.run / "flight" / "attempt-1"
+@pytest.fixture
+def held(tmp_path):
+    """Four ranks that have called collective 8; the GPU of rank 3 has not begun it, as their dumps say."""
+    made = MadeHang(tmp_path, world=4)
+    dumps = tmp_path / "flight" / "attempt-1"
     dumps.mkdir(parents=True)
     for path in (Path(__file__).parent / "recorded_nccl" / "kernel-timed").iterdir():
         (dumps / path.name).write_bytes(path.read_bytes())
-    finding = one(made)
+    for rank in range(4):
+        made.rank(rank, enqueued=8, completed=7)
+    return made
+
+
+def test_the_gpu_that_has_not_begun_what_all_have_called_is_named(held):
+    finding = one(held)
     assert (finding.rule, finding.evidence["ranks"], finding.evidence["sequence"]) == ("hang-gpu", [3], 8)
     assert "its GPU has not started it" in finding.text
     assert "a kernel that does not end" in finding.next
+
+
+def test_a_rank_that_is_stopped_says_more_than_a_gpu_that_has_not_begun(held):
+    held.rank(1, None, enqueued=7, completed=7, state="T", why="stopped")
+    finding = one(held)
+    assert (finding.rule, finding.evidence["ranks"]) == ("hang-stopped", [1])
 
 
 def test_ranks_that_stand_at_one_line_are_one_finding(made):

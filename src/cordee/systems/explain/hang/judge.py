@@ -17,8 +17,8 @@ UNKNOWN, QUIET = "unknown", "quiet"
 # What also a program may not do that waits for work and tells of no steps.
 _NEVER_MEANT = ("stopped", "file-system")
 _DISTRIBUTED = ("/torch/distributed/",)
-# What a Flight Recorder finding of these kinds says is certain, whatever the ranks' stacks show.
-_CERTAIN = {
+# What a Flight Recorder finding of these kinds says is certain: ranks called different things.
+_DISAGREE = {
     "wrong-collective": "collective",
     "size": "size",
     "dtype": "dtype",
@@ -26,8 +26,8 @@ _CERTAIN = {
     "coalesced": "order",
     "all-to-all": "size",
     "p2p": "p2p",
-    "gpu-stall": "gpu",
 }
+_STALL = "gpu-stall"
 _LOADER = ("/torch/utils/data/", "/cordee/systems/data/", "/datasets/iterable_dataset")
 _SAVE = ("/torch/serialization.py", "/torch/distributed/checkpoint/", "/cordee/systems/checkpoints/", "/safetensors/")
 _TEARDOWN_FILES = ("/multiprocessing/util.py", "/concurrent/futures/thread.py", "/weakref.py")
@@ -103,8 +103,8 @@ def judge(hang: Hang, flight: Iterable[Mapping[str, Any]] = ()) -> list[HangVerd
         flight: findings of the Flight Recorder's dumps of this attempt, as `cordee flight --json` has them.
     """
     waits = waits_of(hang.ranks)
-    told = [one for one in flight if one.get("kind") in _CERTAIN and one.get("ranks")]
-    found = [_of_flight(one, hang, waits) for one in told]
+    told = [one for one in flight if one.get("kind") in _DISAGREE and one.get("ranks")]
+    found = [_of_flight(one, hang, waits, _DISAGREE[one["kind"]]) for one in told]
     blamed = {rank for verdict in found for rank in verdict.ranks}
     if not found:
         late = _roots(waits)
@@ -114,6 +114,9 @@ def judge(hang: Hang, flight: Iterable[Mapping[str, Any]] = ()) -> list[HangVerd
                 blamed.add(rank)
     if not found:
         found += _of_ended(hang, waits)
+    if not found:
+        stalls = [one for one in flight if one.get("kind") == _STALL and len(one.get("ranks", ())) == 1]
+        found += [_of_flight(one, hang, waits, "gpu") for one in stalls]
     if not found:
         found += [
             _of_rank(hang, hang.ranks[rank], waits)
@@ -219,11 +222,11 @@ def _of_rank(hang: Hang, rank: StandingRank, waits: list[GroupWait]) -> HangVerd
     )
 
 
-def _of_flight(told: Mapping[str, Any], hang: Hang, waits: list[GroupWait]) -> HangVerdict:
+def _of_flight(told: Mapping[str, Any], hang: Hang, waits: list[GroupWait], kind: str) -> HangVerdict:
     ranks = tuple(told["ranks"])
     others = tuple(sorted({rank for wait in waits for rank in (*wait.waiting, *wait.late)} - set(ranks)))
     return HangVerdict(
-        _CERTAIN[told["kind"]],
+        kind,
         ranks,
         why=str(told.get("text", "")),
         where=str(told.get("where", "")),
@@ -249,7 +252,7 @@ def _of_ended(hang: Hang, waits: list[GroupWait]) -> list[HangVerdict]:
 
 
 def _named_by_flight(flight: Iterable[Mapping[str, Any]]) -> list[int]:
-    return sorted({rank for one in flight if one.get("kind") != UNKNOWN for rank in one.get("ranks", ())})
+    return sorted({rank for one in flight if one.get("kind") not in (UNKNOWN, _STALL) for rank in one.get("ranks", ())})
 
 
 def _together(found: list[HangVerdict]) -> list[HangVerdict]:
