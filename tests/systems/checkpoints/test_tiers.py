@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -502,3 +503,20 @@ def test_a_keeper_gives_nothing_but_parts_of_checkpoints(tmp_path, nodes):
         asked(stream, {"do": "remove"}, 10)
     stream.close()
     assert (tmp_path / "control" / "checkpoints" / "token").stat().st_mode & 0o777 == 0o600
+
+
+def test_parts_are_read_while_other_ranks_remove_theirs(tmp_path):
+    over = threading.Event()
+
+    def come_and_go():
+        while not over.is_set():
+            (tmp_path / "step-1.tmp").mkdir(exist_ok=True)
+            (tmp_path / "step-1.tmp").rmdir()
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        assert [list(KeptSaves(tmp_path).parts()) for _ in range(3000)] == [[]] * 3000
+    finally:
+        over.set()
+        other.join()

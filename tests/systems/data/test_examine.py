@@ -175,8 +175,10 @@ def test_auto_goes_by_how_much_the_last_run_read(
 
 
 @pytest.mark.usefixtures("real")
-def test_two_names_of_one_variable_are_refused(make: Make) -> None:
-    found = _of(make(HEAD + '[data."a-b"]\nfrom = "/tmp"\n[data.a_B]\nfrom = "/tmp"\n')[2], "bad-value")
+def test_two_names_of_one_variable_are_refused(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    data = "".join(f'[data.{name}]\nfrom = "{tmp_path}/pictures"\n' for name in ('"a-b"', "a_B"))
+    found = _of(make(HEAD + data)[2], "bad-value")
     assert (found.severity, found.text) == ("error", "a_B and a-b would both be CORDEE_DATA_A_B")
 
 

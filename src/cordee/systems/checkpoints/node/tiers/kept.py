@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import json
 import os
 import shutil
@@ -115,7 +116,7 @@ class KeptSaves:
 
     def parts(self) -> Iterator[KeptPart]:
         """Yield what is there in full."""
-        for path in sorted(self.folder.glob(f"*/*/{_PART}")):
+        for path in sorted(self._there(f"*/*/{_PART}")):
             if not path.parent.name.endswith(_PARTIAL):
                 with contextlib.suppress(OSError, ValueError, TypeError):
                     yield KeptPart(*json.loads(path.read_text()))
@@ -130,7 +131,7 @@ class KeptSaves:
 
     def forget(self, rank: int, but: Collection[str]) -> None:
         """Remove the parts of a rank, but for those of some saves."""
-        for path in self.folder.glob(f"*/{int(rank)}"):
+        for path in self._there(f"*/{int(rank)}"):
             if path.parent.name not in but:
                 with contextlib.suppress(OSError):
                     (path / _PART).unlink()  # first, so that it is not there by half
@@ -141,6 +142,10 @@ class KeptSaves:
     def clear(self) -> None:
         """Remove all of them."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _there(self, pattern: str) -> Iterator[Path]:
+        """Yield what fits a pattern; a folder that another rank removes meanwhile is passed over, as pathlib's glob does not."""
+        return map(Path, glob.iglob(os.path.join(glob.escape(str(self.folder)), pattern)))
 
     def _path(self, *names: str) -> Path:
         if any(not name or name in (".", "..") or "/" in name or "\0" in name for name in names):
