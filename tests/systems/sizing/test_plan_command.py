@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cordee.core.errors import UsageError
 from cordee.systems.sizing.cli import command
 from cordee.systems.sizing.parallelism import Layout
 from cordee.systems.sizing.snippets import snippet
@@ -70,6 +72,52 @@ def test_what_does_not_fit_has_exit_code_1_and_says_what_does(model):
     assert document["smallest"]["fits"]
     assert document["smallest"]["peak_bytes"] <= document["device"]["memory_bytes"]
     assert [change for change in document["changes"] if change["fits"]]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gib", "others"),
+    [
+        ("h100", 80, {"64", "94", "96"}),
+        ("NVIDIA H100 NVL", 94, set()),
+        ("NVIDIA H100 80GB HBM3", 80, set()),
+        ("h100_64gb", 64, set()),
+        ("a100", 40, {"64", "80"}),
+        ("v100", 16, {"32"}),
+        ("NVIDIA GH200 480GB", 96, {"141"}),  # 480 GB are those of its processor
+    ],
+)
+def test_a_gpu_is_taken_for_the_common_one_of_its_name_and_the_others_are_told(model, gpu, gib, others):
+    done = CliRunner().invoke(command, [str(model), "--gpu", gpu, "--gpus", "8", "--json"])
+    document = json.loads(done.stdout)
+    assert document["device"]["memory_bytes"] == gib << 30
+    told = [one for one in document["findings"] if one["rule"] == "plan-gpu-size"]
+    assert {size for one in told for size in re.findall(r"\d+", one["text"].partition("have")[2])} == others
+
+
+@pytest.mark.parametrize("layout", ["tp=16", "fsdp=8,tp=2", "dp=16", "pp=16", "tp=2", "fsdp=4"])
+def test_a_layout_for_more_or_fewer_gpus_than_there_are_is_refused_with_both_numbers(model, layout):
+    done = CliRunner().invoke(command, [str(model), "--gpu", "h100", "--gpus", "8", "--layout", layout])
+    count = math.prod(map(int, re.findall(r"\d+", layout)))
+    assert isinstance(done.exception, UsageError)
+    assert f"for {count} GPUs, and there are 8" in str(done.exception)
+    offered = re.search(r"--layout (\S+)", str(done.exception.next))
+    for words in ([[8, offered[1]]] if offered else []) + [[count, layout]]:
+        gpus, given = map(str, words)
+        again = CliRunner().invoke(command, [str(model), "--gpu", "h100", "--json", "--gpus", gpus, "--layout", given])
+        assert json.loads(again.stdout)["layouts"][0]["gpus"] == int(gpus)
+
+
+def test_a_layout_of_a_job_has_the_job_s_gpus(model, tmp_path):
+    (tmp_path / "cordee.toml").write_text(
+        'name = "j"\nrun = ["true"]\n[need]\ngpus_per_node = 4\nnodes = 2\n[plan]\nmodel = "llama.toml"\nstrategy = "hsdp"\n'
+    )
+    words = [str(tmp_path / "cordee.toml"), "--gpu", "h100", "--json"]
+    refused = CliRunner().invoke(command, [*words, "--layout", "fsdp=16"])
+    assert "for 16 GPUs, and there are 8" in str(refused.exception)
+    for more, peak in ((["--gpus", "16"], "dp=4,fsdp=4"), ([], "dp=2,fsdp=4")):
+        seen = json.loads(CliRunner().invoke(command, [*words, *more]).stdout)["peak_bytes"]
+        asked = CliRunner().invoke(command, [*words, *more, "--layout", peak])
+        assert seen == json.loads(asked.stdout)["peak_bytes"]
 
 
 @pytest.mark.parametrize(

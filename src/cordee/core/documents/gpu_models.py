@@ -15,10 +15,12 @@ _MEMORY = re.compile(r"(\d{2,3})gi?b?(?![a-z0-9])")
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """What one GPU is: `memory` the smallest and the largest that it may have, in bytes; None is not known."""
+    """What one GPU is: `memory` the smallest and the largest that it may have, in bytes; None is not known. `sizes`: all that its
+    name may mean, the common one first."""
 
     memory: Optional[tuple[int, int]] = None
     capability: Optional[float] = None
+    sizes: tuple[int, ...] = ()
 
 
 @lru_cache(maxsize=None)
@@ -38,7 +40,8 @@ def gpu_facts(model: str) -> GpuFacts:
     """Return what a model's name says of it: `a100_80gb`."""
     words = model_words(model)
     entry: Mapping[str, Any] = next((facts for key, facts in gpu_table()["family"].items() if key in words), {})
-    size = _MEMORY.search(model.lower())
-    sizes = [int(size.group(1))] if size else entry.get("memory_gib", ())
-    memory = (min(sizes) * _GIB, max(sizes) * _GIB) if sizes else None
-    return GpuFacts(memory, entry.get("capability"))
+    named = [int(size) for size in _MEMORY.findall(model.lower())]
+    named = [size for size in named if size not in entry.get("host_memory_gib", ())]
+    named = named or [size for word, size in entry.get("variants", {}).items() if word in words]
+    sizes = tuple(size * _GIB for size in named[:1] or entry.get("memory_gib", ()))
+    return GpuFacts((min(sizes), max(sizes)) if sizes else None, entry.get("capability"), sizes)

@@ -37,7 +37,7 @@ class PlannedGpu:
         per_node: GPUs of one node; `most`: GPUs of all nodes; None: not known.
         power: its limit, in W; `full_power`: that at which the model reaches its peaks.
         reached: the share of what matrices are taken to reach that nodes were measured to; None: not measured. `nodes`: how many.
-        origin: where that comes from; `largest`: the memory of the largest that has this name, 0: there is one.
+        origin: where that comes from; `others`: memory of others that have this name.
     """
 
     model: str
@@ -52,7 +52,7 @@ class PlannedGpu:
     per_node: int = 8
     most: int | None = None
     origin: str = ""
-    largest: float = 0.0
+    others: tuple[int, ...] = ()
     reached: float | None = None
     nodes: int = 0
 
@@ -87,7 +87,8 @@ def device_of(model: str, profile: ClusterProfile | None = None, memory: str | N
     given = next((facts for key, facts in known.items() if key.lower() == model.lower()), None)
     peaks, facts = _peaks(model), gpu_facts(model)
     instance = any(_INSTANCE.fullmatch(word) for word in model_words(model))
-    size, largest = None, 0.0
+    size: float | None = None
+    others: tuple[int, ...] = ()
     if memory is not None:
         try:
             size = float(parse_size(memory))
@@ -99,8 +100,8 @@ def device_of(model: str, profile: ClusterProfile | None = None, memory: str | N
             )
     elif given is not None:
         size = float(given.memory)
-    elif facts.memory is not None and not instance:
-        size, largest = float(facts.memory[0]), float(facts.memory[1])
+    elif facts.sizes and not instance:
+        size, others = float(facts.sizes[0]), facts.sizes[1:]
     if size is None:
         families = list(gpu_table()["family"])
         what = (
@@ -125,7 +126,7 @@ def device_of(model: str, profile: ClusterProfile | None = None, memory: str | N
         power=(given.power if given else None) or peaks.get("power_watts"),
         full_power=peaks.get("full_power_watts"),
         origin="option" if memory else f"profile {profile.name}" if given and profile else "table of GPUs",
-        largest=largest if size is not None and largest > size else 0.0,
+        others=others,
     )
 
 

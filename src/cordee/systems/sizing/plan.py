@@ -181,11 +181,10 @@ def _findings(plan: SizedPlan) -> list[Finding]:
         found.append(Finding(text, severity, rule, next=hint, evidence=evidence))
 
     device, peak = plan.device, format_size(plan.here.parts.peak)
-    if device is not None and device.largest:
-        sizes = f"{format_size(device.memory)} to {format_size(device.largest)}"
-        name = f"{device.model}_{round(device.largest / (1 << 30))}gb"
-        text = f"GPUs of this name have {sizes}; the least is planned for"
-        say("plan-gpu-size", text, f"name yours: --gpu {name}")
+    if device is not None and device.others:
+        taken, *others = (f"{device.model}_{round(size / (1 << 30))}gb" for size in (device.memory, *device.others))
+        text = f"{taken} is planned for; others of this name have {_sizes_in_gib(device.others)}"
+        say("plan-gpu-size", text, f"name yours: --gpu {' or '.join(others)}")
     if device is not None and device.nodes:
         text = (
             f"no speed of this GPU is taken to be above what {device.nodes} vetted nodes reached in the last four weeks"
@@ -207,6 +206,10 @@ def _findings(plan: SizedPlan) -> list[Finding]:
         text = f"AdamW takes {less + states.step * w.state_scale:.0f} bytes for each parameter in its step: {why}"
         say("plan-optimizer-step", text, f"fused=True takes {less:.0f} bytes", evidence="adamw-fused")
     return found
+
+
+def _sizes_in_gib(sizes: tuple[int, ...]) -> str:
+    return " or ".join(f"{size >> 30}" for size in sorted(sizes)) + " GiB"
 
 
 def _say_of_trace(model: TracedModel, say: Callable[..., None]) -> None:

@@ -93,9 +93,12 @@ def plan_target(target: str, cluster: str | None, given: Mapping[str, Any], *, n
         model = traced(TraceTarget(where, function, (), sys.executable, where.parent), workload, gpu=on_gpu)
     else:
         model = read_architecture(Path(path))
-    layout = layout_of(loaded, given.get("strategy") or table.strategy, model) if loaded else None
+    gpus = given.get("gpus")
+    layout = layout_of(loaded, given.get("strategy") or table.strategy, model, gpus) if loaded else None
     if given.get("layout"):
+        there = gpus or (layout.gpus if layout and on_gpu else None)
         layout = read_layout(given["layout"])
+        _refuse_other_count(given["layout"], layout, there)
     if layout is not None and (why := refusal_of(model, workload, layout)):
         raise UsageError(
             "this layout cannot be",
@@ -106,7 +109,26 @@ def plan_target(target: str, cluster: str | None, given: Mapping[str, Any], *, n
     if loaded and isinstance(model, TracedModel) and not loaded.job.plan.model:
         _refuse_options_of_scripts(given)
     kept = loaded.job.checkpoint.keep if loaded and loaded.job.checkpoint else KEPT_CHECKPOINTS
-    return make_plan_of(model, workload, device, layout, given.get("gpus"), goal, kept)
+    return make_plan_of(model, workload, device, layout, gpus, goal, kept)
+
+
+def _refuse_other_count(text: str, layout: Layout, gpus: int | None) -> None:
+    """Refuse a layout for more or fewer GPUs than there are.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if gpus is None or layout.gpus == gpus:
+        return
+    hint = f"plan for so many: --gpus {layout.gpus}"
+    if gpus % layout.gpus == 0 and layout.dp == 1:
+        hint += f"; or use all: --layout {text},dp={gpus // layout.gpus}"
+    raise UsageError(
+        f"this layout is for {layout.gpus} GPUs, and there are {gpus}",
+        given=text,
+        allowed=f"sizes whose product is {gpus}",
+        next=hint,
+    )
 
 
 def _refuse_options_of_scripts(given: Mapping[str, Any]) -> None:
@@ -162,16 +184,20 @@ def _partition_device(profile: ClusterProfile, loaded: LoadedJob | None) -> Plan
     return max(known, key=lambda one: one.most or 0) if known else None
 
 
-def layout_of(loaded: LoadedJob, strategy: str | None, model: Model) -> Layout:
-    """Return how a job's ranks divide the model, one rank for each of its GPUs: as is said, or as its script was seen to do it."""
+def layout_of(loaded: LoadedJob, strategy: str | None, model: Model, gpus: int | None = None) -> Layout:
+    """Return how a job's ranks divide the model, one rank for each of its GPUs: as is said, or as its script was seen to do it.
+
+    Args:
+        gpus: as many as are planned for; None: those of the job.
+    """
     need = loaded.job.need
-    each = need.gpus_per_node or (need.ranks_per_node if isinstance(need.ranks_per_node, int) else 1)
-    ranks = max(1, each) * need.nodes
+    each = max(1, need.gpus_per_node or (need.ranks_per_node if isinstance(need.ranks_per_node, int) else 1))
+    ranks = gpus or each * need.nodes
     strategy = strategy or (model.strategy if isinstance(model, TracedModel) else "") or "ddp"
     if strategy == "fsdp":
         return Layout(fsdp=ranks)
     if strategy == "hsdp":
-        return Layout(dp=need.nodes, fsdp=max(1, each))
+        return Layout(dp=max(1, ranks // each), fsdp=min(each, ranks))
     return Layout(dp=ranks, zero={"zero1": 1, "zero2": 2}.get(strategy, 0))
 
 
