@@ -15,7 +15,7 @@ from cordee.systems.sizing.architecture import Architecture, read_architecture
 from cordee.systems.sizing.costs.step_time import collective_seconds
 from cordee.systems.sizing.devices import PlannedGpu, device_of
 from cordee.systems.sizing.layouts import changes, ranked, smallest, solve
-from cordee.systems.sizing.memory import formula_parts
+from cordee.systems.sizing.memory import CONTEXT_BYTES, formula_parts
 from cordee.systems.sizing.parallelism import Layout, balanced, refusal
 from cordee.systems.sizing.workload import Workload
 
@@ -273,3 +273,42 @@ def test_fsdp_in_a_pipeline_keeps_whole_parameters_and_gradients_over_its_micro_
     parts = formula_parts(model, work, Layout(fsdp=8, pp=2, interleaved=1))
     assert parts.gradients > 4 * model.parameters / 2 * 0.9
     assert parts.others["gathers"] > 2 * model.parameters / 2 * 0.9
+
+
+# Peaks of LoRA (rank 8, on queries and values) by the allocator, in GB, as LitGPT's resource tables have them for an A100 with 40 GB.
+PHI_15 = Architecture(
+    "phi-1.5", layers=24, width=2048, heads=32, kv_heads=32, head_width=64, ffn=8192, vocabulary=51200, tied=False, biases=True
+)  # fmt: skip
+STABLELM = Architecture(
+    "stablelm-3b", layers=16, width=4096, heads=32, kv_heads=32, head_width=128, ffn=16384, vocabulary=50688, tied=False, biases=True
+)  # fmt: skip
+LLAMA_2 = {
+    width: Architecture(
+        "llama-2", layers=layers, width=width, heads=layers, kv_heads=layers, head_width=128, ffn=ffn, vocabulary=32000,
+        gated=True, tied=False,
+    )
+    for width, layers, ffn in ((4096, 32, 11008), (5120, 40, 13824))
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "sequence", "task", "batch", "measured"),
+    [
+        (PHI_15, 1044, "lora", 1, 4.82),
+        (PHI_15, 1044, "lora", 4, 10.68),
+        (PHI_15, 1044, "qlora", 1, 3.78),
+        (STABLELM, 1034, "lora", 1, 9.69),
+        (STABLELM, 1034, "qlora", 1, 6.35),
+        (LLAMA_2[4096], 1304, "lora", 2, 29.07),
+        (LLAMA_2[4096], 1304, "qlora", 1, 14.14),
+        (LLAMA_2[5120], 1304, "lora", 1, 38.12),
+        (LLAMA_2[5120], 1304, "qlora", 1, 23.14),
+    ],
+)
+def test_what_the_allocator_holds_is_what_others_measured(model, sequence, task, batch, measured):
+    work = Workload(
+        task=task, precision="bf16-pure", sequence=sequence, micro_batch=batch, batch=128, chunked_loss=True
+    )
+    parts = formula_parts(model, work)
+    assert parts.reserved == pytest.approx(measured * 1e9, rel=0.06)
+    assert parts.peak - parts.reserved == CONTEXT_BYTES

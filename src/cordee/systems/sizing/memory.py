@@ -30,6 +30,8 @@ LOSS_BYTES_DIVIDED = 16
 # Parts of a batch whose logits exist at once where a loss is computed in chunks, as torchtune does by default.
 LOSS_CHUNKS = 8
 WORKSPACES = 1.22
+# Parts of `other` that are not the allocator's.
+NOT_RESERVED = ("context", "communication buffers", "Python and its libraries")
 PARTS = ("parameters", "gradients", "optimizer", "activations", "logits", "buffers", "other")
 INTERVAL = {"traced": (0.95, 1.06), "formula": (0.85, 1.20), "mixed": (0.90, 1.15)}
 
@@ -61,6 +63,11 @@ class MemoryParts:
     def peak(self) -> float:
         """The whole."""
         return float(sum(getattr(self, name) or 0.0 for name in PARTS))
+
+    @property
+    def reserved(self) -> float:
+        """What PyTorch's allocator holds of it at most, `torch.cuda.max_memory_reserved`: without the context and NCCL's buffers."""
+        return self.peak - sum(self.others.get(name, 0.0) for name in NOT_RESERVED)
 
     def document(self) -> dict[str, Any]:
         """Return the parts in whole bytes."""
@@ -189,6 +196,8 @@ def _activations(a: Architecture, w: Workload, layout: Layout, stage: PipelineSt
     size = w.activation_bytes
     layers, inside = stage.layers, stage.inside
     whole = block_elements(a, w.compiled) * size * tokens / layout.tp
+    if w.task == "qlora":  # layers with packed weights keep their inputs, which frozen ones in 16 bit do not
+        whole += (3 * a.width + max(1, a.experts_per_token) * a.ffn) * size * tokens / layout.tp
     if not w.flash:
         whole += 2.5 * a.heads * tokens * tokens_of(a, w) * size / layout.tp
     if w.offload_activations:  # what two blocks keep is on the GPU while it is moved

@@ -104,6 +104,7 @@ class SizedPlan:
             "parameters": model.parameters if isinstance(model, Architecture) else model.count or None,
             "peak_bytes": round(parts.peak),
             "interval_bytes": [low, high],
+            "reserved_bytes": round(parts.reserved),
             "parts": parts.document(),
             "other_parts": parts.others_document(),
             "moment": parts.moment,

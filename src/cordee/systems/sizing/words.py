@@ -31,6 +31,8 @@ def lines_of(plan: SizedPlan, *, explain: bool = False) -> Iterator[str]:
                 yield from (
                     f"    {inner:20} {format_size(about):>10}" for inner, about in parts.others_document().items()
                 )
+    if explain and plan.workload.on_gpu:
+        yield f"  {format_size(parts.reserved)} of it in PyTorch's allocator (torch.cuda.max_memory_reserved)"
     if isinstance(model, TracedModel) and explain:
         yield from (f"  {format_size(held):>10} in {name or 'no module'}" for name, held in model.modules[:8])
         if model.line:
