@@ -10,17 +10,19 @@ from typing import Any, Mapping, Optional
 
 FILE = Path(__file__).with_name("gpu_models.toml")
 _GIB = 1 << 30
+_USABLE = 0.987  # of A100, H100 and H200 by PyTorch's total capacity; the driver has the rest
 _MEMORY = re.compile(r"(\d{2,3})gi?b?(?![a-z0-9])")
 
 
 @dataclass(frozen=True)
 class GpuFacts:
     """What one GPU is: `memory` the smallest and the largest that it may have, in bytes; None is not known. `sizes`: all that its
-    name may mean, the common one first."""
+    name may mean, the common one first. `usable`: the share of it that a process can have."""
 
     memory: Optional[tuple[int, int]] = None
     capability: Optional[float] = None
     sizes: tuple[int, ...] = ()
+    usable: float = 1.0
 
 
 @lru_cache(maxsize=None)
@@ -44,4 +46,5 @@ def gpu_facts(model: str) -> GpuFacts:
     named = [size for size in named if size not in entry.get("host_memory_gib", ())]
     named = named or [size for word, size in entry.get("variants", {}).items() if word in words]
     sizes = tuple(size * _GIB for size in named[:1] or entry.get("memory_gib", ()))
-    return GpuFacts((min(sizes), max(sizes)) if sizes else None, entry.get("capability"), sizes)
+    memory = (min(sizes), max(sizes)) if sizes else None
+    return GpuFacts(memory, entry.get("capability"), sizes, entry.get("usable", _USABLE))

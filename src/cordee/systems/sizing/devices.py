@@ -32,12 +32,12 @@ class PlannedGpu:
     """One kind of GPU, and how many there are.
 
     Attributes:
-        memory: of one, in bytes; of an instance (MIG) its own.
+        memory: of one, in bytes, that a process can have; of an instance (MIG) its own.
         flops: dense, with 16 bit, FLOP/s; `bandwidth`, `link`, `network`: bytes/s of memory, between GPUs of a node, between nodes.
         per_node: GPUs of one node; `most`: GPUs of all nodes; None: not known.
         power: its limit, in W; `full_power`: that at which the model reaches its peaks.
         reached: the share of what matrices are taken to reach that nodes were measured to; None: not measured. `nodes`: how many.
-        origin: where that comes from; `others`: memory of others that have this name.
+        origin: where that comes from; `sizes`: the memory that GPUs of this name have, the one that is taken first; empty: it is known.
     """
 
     model: str
@@ -52,7 +52,7 @@ class PlannedGpu:
     per_node: int = 8
     most: int | None = None
     origin: str = ""
-    others: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
     reached: float | None = None
     nodes: int = 0
 
@@ -88,7 +88,7 @@ def device_of(model: str, profile: ClusterProfile | None = None, memory: str | N
     peaks, facts = _peaks(model), gpu_facts(model)
     instance = any(_INSTANCE.fullmatch(word) for word in model_words(model))
     size: float | None = None
-    others: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
     if memory is not None:
         try:
             size = float(parse_size(memory))
@@ -101,7 +101,7 @@ def device_of(model: str, profile: ClusterProfile | None = None, memory: str | N
     elif given is not None:
         size = float(given.memory)
     elif facts.sizes and not instance:
-        size, others = float(facts.sizes[0]), facts.sizes[1:]
+        size, sizes = facts.sizes[0] * facts.usable, facts.sizes if len(facts.sizes) > 1 else ()
     if size is None:
         families = list(gpu_table()["family"])
         what = (
@@ -126,7 +126,7 @@ def device_of(model: str, profile: ClusterProfile | None = None, memory: str | N
         power=(given.power if given else None) or peaks.get("power_watts"),
         full_power=peaks.get("full_power_watts"),
         origin="option" if memory else f"profile {profile.name}" if given and profile else "table of GPUs",
-        others=others,
+        sizes=sizes,
     )
 
 

@@ -182,9 +182,9 @@ def _findings(plan: SizedPlan) -> list[Finding]:
         found.append(Finding(text, severity, rule, next=hint, evidence=evidence))
 
     device, peak = plan.device, format_size(plan.here.parts.peak)
-    if device is not None and device.others:
-        taken, *others = (f"{device.model}_{round(size / (1 << 30))}gb" for size in (device.memory, *device.others))
-        text = f"{taken} is planned for; others of this name have {_sizes_in_gib(device.others)}"
+    if device is not None and device.sizes:
+        taken, *others = (f"{device.model}_{size >> 30}gb" for size in device.sizes)
+        text = f"{taken} is planned for; others of this name have {_sizes_in_gib(device.sizes[1:])}"
         say("plan-gpu-size", text, f"name yours: --gpu {' or '.join(others)}")
     if device is not None and device.nodes:
         text = (
