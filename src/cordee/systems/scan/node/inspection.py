@@ -310,6 +310,9 @@ class Inspection:
                     f"loading it looks up {full[:120]}, which is not known to be harmless",
                     where,
                 )
+        for full in stream.unseen:
+            text = f"loading it uses {full} in a way whose effect cannot be seen here"
+            self._saw("model-pickle-call", "unknown", text, where)
         if stream.fault and not behind:
             self._saw("model-pickle-broken", "unknown", f"what comes behind cannot be seen: {stream.fault}", where)
 

@@ -158,6 +158,10 @@ _HARMLESS = {
     "copy_reg": "_reconstructor",
     "_codecs": "encode",
     "datetime": "datetime date time timedelta timezone",
+    "functools": "partial",  # what it will call is looked up as well
+    "re": "_compile RegexFlag",
+    "_regex": "compile",
+    "typing": "Any Dict List Optional Tuple Union",
     "zoneinfo": "ZoneInfo",
     "pytz": "_p _UTC",
     "dateutil.tz.tz": "tzutc tzlocal tzoffset tzfile",
@@ -213,6 +217,15 @@ _HARMLESS = {
     " TensorProperties TensorStorageMetadata _MEM_FORMAT_ENCODING",
     "torch.jit._pickle": "build_intlist build_tensorlist build_doublelist build_boollist build_tensor_from_id restore_type_tag",
     "joblib.numpy_pickle": "NumpyArrayWrapper",
+    "omegaconf.dictconfig": "DictConfig",
+    "omegaconf.listconfig": "ListConfig",
+    "omegaconf.base": "ContainerMetadata Metadata",
+    "omegaconf.nodes": "AnyNode BooleanNode BytesNode EnumNode FloatNode IntegerNode InterpolationResultNode PathNode StringNode",
+    "accelerate.state": "PartialState AcceleratorState GradientState",
+    "accelerate.utils.dataclasses": "DistributedType DynamoBackend PrecisionType",
+    "lightning.fabric.utilities.data": "AttributeDict",
+    "lightning_fabric.utilities.data": "AttributeDict",
+    "pytorch_lightning.utilities.parsing": "AttributeDict",
     "xgboost.core": "Booster",
     "lightgbm.basic": "Booster",
     "pandas._libs.internals": "_unpickle_block",
@@ -264,12 +277,21 @@ _FAMILIES = (
     re.compile(r"scipy\.sparse(?:\._?[a-z0-9]+)?\.(?:csr|csc|coo|bsr|dia|dok|lil)_(?:matrix|array)\Z"),
     re.compile(r"(?:xgboost\.sklearn\.XGB\w+|lightgbm\.sklearn\.LGBM\w+|catboost\.core\.CatBoost\w*)\Z"),
     re.compile(
-        r"transformers\.(?:training_args\.(?:TrainingArguments|OptimizerNames)|trainer_utils\.(?:\w+Strategy|HubStrategy|SchedulerType|FSDPOption)"
+        r"transformers\.(?:training_args(?:_seq2seq)?\.(?:(?:Seq2Seq)?TrainingArguments|OptimizerNames|ParallelMode)|debug_utils\.DebugOption"
+        r"|trainer_utils\.(?:\w+Strategy|HubStrategy|SchedulerType|FSDPOption)|generation\.configuration_utils\.GenerationConfig"
         r"|trainer_pt_utils\.AcceleratorConfig|configuration_utils\.\w+Config|models\.[a-z_0-9]+\.configuration_[a-z_0-9]+\.\w+Config)\Z"
     ),
 )
 # A call that reads a pickle from the bytes that it is given: those are looked at as well.
 NESTED_LOADERS = frozenset({"torch.storage._load_from_bytes"})
+# Harmless where a pickle makes one of them and fills it; called, they read files or open connections.
+ONLY_MADE = frozenset(
+    [
+        "transformers.training_args.TrainingArguments",
+        "transformers.training_args_seq2seq.Seq2SeqTrainingArguments",
+        *(f"accelerate.state.{name}" for name in ("PartialState", "AcceleratorState", "GradientState")),
+    ]
+)
 _WORDS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import pickle
 import re
 from collections import deque
+from encodings.aliases import aliases
 from itertools import islice
 from typing import Any, Iterator, NamedTuple, Optional, Union
 
-from cordee.systems.scan.node.formats.pickle_globals import NESTED_LOADERS
+from cordee.systems.scan.node.formats.pickle_globals import NESTED_LOADERS, ONLY_MADE
 from cordee.systems.scan.node.source import Source, TooMuch
 
 _JOBLIB = "joblib.numpy_pickle.NumpyArrayWrapper"
@@ -33,17 +34,17 @@ _SIZES = {
     "d": 8,
     "g": 16,
 }
-_MOST_STREAMS, _MOST_WALKED = 1000, 10_000
+_MOST_STREAMS, _MOST_WALKED, _MOST_HANDED = 1000, 10_000, 100_000
 _OLDER_BYTES = 64 << 20
 # How Python pickles a class method: `getattr` of the class. Those that are known to be harmless; any other use of `getattr` is not.
 _GETATTR = (("builtins", "getattr"), ("__builtin__", "getattr"))
 _METHODS = {("zoneinfo.ZoneInfo", "_unpickle")}
+_WATCHED = (*_GETATTR, *(full.rpartition(".")[::2] for full in sorted(NESTED_LOADERS | ONLY_MADE)))
 _LOOKED_AT = ("numpy.dtype",)  # calls whose arguments matter later
 # How bytes stand in pickles of protocols that have none: their text, or other bytes, and how to make them of it.
-_MAKE_BYTES = {
-    "_codecs.encode",
-    *(f"{module}.{kind}" for module in ("builtins", "__builtin__") for kind in ("bytes", "bytearray")),
-}
+_ENCODE = "_codecs.encode"
+_BYTES = {f"{module}.{kind.__name__}": kind for module in ("builtins", "__builtin__") for kind in (bytes, bytearray)}
+_ENCODINGS = {"latin_1", "utf_8", "ascii"}
 
 
 class PickleStream(NamedTuple):
@@ -55,6 +56,7 @@ class PickleStream(NamedTuple):
         end: where the next byte behind it stands; None: it did not come to its end.
         fault: why not.
         calls: how many calls it makes.
+        unseen: names of which it makes a use whose effect cannot be seen: given to a call, or given what the pickle makes itself.
     """
 
     names: tuple[tuple[str, str], ...]
@@ -62,6 +64,7 @@ class PickleStream(NamedTuple):
     end: Optional[int]
     fault: str
     calls: int
+    unseen: tuple[str, ...] = ()
 
 
 class Nothing:
@@ -71,17 +74,19 @@ class Nothing:
     machine: Any = None
     given: tuple[Any, ...] = ()
 
-    def __new__(cls, *given: Any, **_: Any) -> Any:
+    def __new__(cls, *given: Any, **named: Any) -> Any:
         new: Any = object.__new__(cls)
         if cls.machine is not None:
-            cls.machine.called(cls.full, given)
-            if cls.full in _MAKE_BYTES and given and isinstance(given[0], (str, bytes, bytearray)):
-                return _bytes_of(given[0])
+            cls.machine.called(cls.full, (*given, *named.values()))
+            made = _made(cls.full, given)
+            if made is not None:
+                return made
             new.given = given if cls.full in _LOOKED_AT else ()
         return new
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        pass
+        if type(self).machine is not None and type(self).full in ONLY_MADE:
+            type(self).machine.unseen[type(self).full] = None
 
     def __call__(self, *given: Any, **_: Any) -> Any:
         self._takes(*given)
@@ -111,13 +116,14 @@ class _Sights:
     _exact: bool
     names: dict[tuple[str, str], type]
     nested: list[bytes]
+    unseen: dict[str, None]
     calls: int
     _handed_on: bool
 
     def begin(self, file: Any, exact: bool) -> None:
         """Begin with nothing seen."""
         self._file, self._exact = file, exact
-        self.names, self.nested, self.calls = {}, [], 0
+        self.names, self.nested, self.unseen, self.calls = {}, [], {}, 0
         self._handed_on = False
 
     def find_class(self, module: str, name: str) -> Any:
@@ -141,35 +147,44 @@ class _Sights:
         else:
             self.handed_on(given)
         if full in NESTED_LOADERS:
-            self.nested.extend(_bytes_of(one) for one in given if isinstance(one, (str, bytes, bytearray)))
+            # A text is bytes to whoever reads the strings of Python 2 as such.
+            seen = [one.encode("latin1", "replace") if isinstance(one, str) else one for one in given]
+            self.nested += [bytes(one) for one in seen if isinstance(one, (bytes, bytearray))]
+            if len(seen) != 1 or not isinstance(seen[0], (bytes, bytearray)):
+                self.unseen[full] = None
 
     def handed_on(self, given: Any) -> None:
-        """Something is given to a call, or to an object: if `getattr` is in it, whoever gets it may call that."""
-        if not self._handed_on and any(name in self.names for name in _GETATTR):
-            self._handed_on = self._holds_getattr(given)
+        """Something is given to a call, or to an object: if `getattr` or a loader is in it, whoever gets it may call that."""
+        held = self._held(given)
+        self._handed_on = self._handed_on or any(name in held for name in _GETATTR)
+        self.unseen.update((".".join(name), None) for name in held if name not in _GETATTR)
 
     def harmless(self, result: Any) -> tuple[tuple[str, str], ...]:
         """Return the names that a pickle, read to its end, has used for nothing but harmless methods of classes."""
         used = [name for name in _GETATTR if name in self.names]
-        if not used or self._handed_on or self._holds_getattr(result):
+        if not used or self._handed_on or set(self._held(result)) & set(used):
             return ()
         return tuple(used)
 
-    def _holds_getattr(self, value: Any) -> bool:
-        """Return whether it holds `getattr`, or more than one can look through."""
-        left, looked_at = [value], 0
+    def _held(self, value: Any) -> set[tuple[str, str]]:
+        """Return the watched names that it holds; all that were looked up where it is more than one can look through."""
+        watched = {id(kind): name for name in _WATCHED if (kind := self.names.get(name)) is not None}
+        held: set[tuple[str, str]] = set()
+        left, looked_at = [value] if watched else [], 0
         while left:
             one = left.pop()
             looked_at += 1
-            if looked_at > _MOST_WALKED or any(one is self.names.get(name) for name in _GETATTR if name in self.names):
-                return True
+            if looked_at > _MOST_HANDED:
+                return set(watched.values())
+            if id(one) in watched:
+                held.add(watched[id(one)])
             if isinstance(one, dict):
                 left += [*one.keys(), *one.values()]
             elif isinstance(one, (list, tuple, set, frozenset)):
                 left += one
             elif isinstance(one, Nothing):
                 left += one.given
-        return False
+        return held
 
     def array_follows(self, state: Any) -> None:
         """A wrapper of joblib: the array's bytes stand in the file behind it, or a pickle of its objects."""
@@ -182,7 +197,7 @@ class _Sights:
             raise pickle.UnpicklingError("an array of joblib has a type that is not known")
         if code == "O":
             inner = _Machine(self._file, True)
-            inner.names, inner.nested = self.names, self.nested
+            inner.names, inner.nested, inner.unseen = self.names, self.nested, self.unseen
             inner.load()
             return
         if padded:
@@ -205,8 +220,26 @@ class _OlderMachine(_Sights, pickle._Unpickler):  # type: ignore[name-defined,mi
         self.begin(file, False)
 
 
-def _bytes_of(value: Union[str, bytes, bytearray]) -> bytes:
-    return value.encode("latin1", "replace") if isinstance(value, str) else bytes(value)
+def _made(full: str, given: tuple[Any, ...]) -> Optional[Union[bytes, bytearray]]:
+    """Return the bytes that a call makes of a text or of other bytes, exactly as Python would; None: it makes others, or none.
+
+    Raises:
+        ValueError: so would Python.
+    """
+    kind = bytes if full == _ENCODE else _BYTES.get(full)
+    if kind is None or not given:
+        return None
+    if isinstance(given[0], str) and all(isinstance(word, str) for word in given[1:]):
+        encoding = (given[1] if len(given) > 1 else "utf_8").lower().replace("-", "_")
+        encoding = aliases.get(encoding, encoding)
+        return kind(given[0].encode(encoding, *given[2:3])) if encoding in _ENCODINGS else None
+    if full != _ENCODE and len(given) == 1 and isinstance(given[0], (bytes, bytearray, list, tuple)):
+        return kind(given[0]) if not isinstance(given[0], (list, tuple)) or _are_bytes(given[0]) else None
+    return None
+
+
+def _are_bytes(values: Any) -> bool:
+    return all(isinstance(value, int) and 0 <= value <= 255 for value in values)
 
 
 def _code_of(dtype: Any) -> Optional[str]:
@@ -246,7 +279,12 @@ def _run(source: Source, exact: bool) -> PickleStream:
         file = source.file()
         older = _seen(_OlderMachine(file), file)
         names = tuple(dict.fromkeys((*stream.names, *older.names)))
-        stream = stream._replace(names=names, nested=stream.nested + older.nested, calls=max(stream.calls, older.calls))
+        stream = stream._replace(
+            names=names,
+            nested=stream.nested + older.nested,
+            calls=max(stream.calls, older.calls),
+            unseen=tuple(dict.fromkeys((*stream.unseen, *older.unseen))),
+        )
     return stream
 
 
@@ -269,7 +307,7 @@ def _seen(machine: Any, file: Any) -> PickleStream:
     names = tuple(name for name in machine.names if name not in harmless)
     for kind in machine.names.values():
         kind.machine = None  # type: ignore[attr-defined]
-    return PickleStream(names, tuple(machine.nested), end, fault, machine.calls)
+    return PickleStream(names, tuple(machine.nested), end, fault, machine.calls, tuple(machine.unseen))
 
 
 def _pickles_in(value: Any) -> Iterator[bytes]:
