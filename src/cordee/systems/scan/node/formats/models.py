@@ -11,10 +11,11 @@ from cordee.systems.scan.node.formats import protobuf
 from cordee.systems.scan.node.source import Source
 from cordee.systems.scan.node.verdict import Sight
 
-_HEADER_BYTES = 100 << 20
-_TYPES = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
-    "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8, "C64": 8,
+_HEADER_BYTES = 100_000_000
+_BITS = {
+    "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64,
+    "C64": 64,
 }  # fmt: skip
 # What reaches out of a template: Python's inner names, and filters and objects by which they are reached without them.
 _TEMPLATE = re.compile(
@@ -70,19 +71,57 @@ def safetensors_end(source: Source) -> tuple[int, list[Sight]]:
     if size > _HEADER_BYTES or size + 8 > source.size:
         return source.size, [_broken("its header is longer than the file, or than 100 MB")]
     try:
-        header = json.loads(source.at(8, size), object_pairs_hook=_once)
-        tensors = [value for name, value in header.items() if name != "__metadata__"]
-        spans = sorted((int(one["data_offsets"][0]), int(one["data_offsets"][1]), _bytes_of(one)) for one in tensors)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        return source.size, [_broken("its header is no table of tensors")]
+        spans = _spans(source.at(8, size).decode())
+    except (ValueError, RecursionError) as error:
+        what = str(error) if type(error) is ValueError else "it is no JSON in UTF-8"
+        return source.size, [_broken(f"its header is no table of tensors: {what}")]
     end, faults = 0, []
-    for first, last, wanted in spans:
-        if first != end or last < first or last - first != wanted >= 0:
+    for first, last, bits in spans:
+        if first != end or last < first or 8 * (last - first) != bits:
             faults = [_broken("its tensors overlap, leave gaps, or have another size than they say")]
         end = max(end, last)
     if 8 + size + end > source.size:
         faults = [_broken("it is cut off")]
     return min(source.size, 8 + size + end), faults
+
+
+def _spans(text: str) -> list[tuple[int, int, int]]:
+    """Return where each tensor of a header begins and ends, in bytes, in that order, and how many bits it has by its type and shape.
+
+    Raises:
+        ValueError: the header is against the format, as the library `safetensors` holds to it; says by what.
+    """
+    header = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+    metadata = header.pop("__metadata__", None)
+    if metadata is not None and not (
+        isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
+    ):
+        raise ValueError("__metadata__ is no table of texts")
+    spans = []
+    for name, about in header.items():
+        name.encode()  # half of a character cannot be written
+        if not isinstance(about, dict) or not about.keys() >= {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"the tensor {name[:80]!r} lacks its dtype, shape or data_offsets")
+        shape, offsets = about["shape"], about["data_offsets"]
+        if not (_are_sizes(shape) and _are_sizes(offsets) and len(offsets) == 2):
+            raise ValueError(f"shape and data_offsets of the tensor {name[:80]!r} are no sizes")
+        if not isinstance(about["dtype"], str) or about["dtype"] not in _BITS:
+            raise ValueError(f"nobody knows the type {str(about['dtype'])[:40]!r}")
+        spans.append((*offsets, _product(name, shape) * _BITS[about["dtype"]]))
+    return sorted(spans)
+
+
+def _product(name: str, shape: list[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+        if count >= 1 << 64:
+            raise ValueError(f"the tensor {name[:80]!r} has more items than can be counted")
+    return count
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 1 << 64 for value in values)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -93,12 +132,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _bytes_of(tensor: dict[str, Any]) -> int:
-    """Return how many bytes a tensor has; -1: of a type that is not known."""
-    size = _TYPES.get(tensor["dtype"], -1)
-    for count in tensor["shape"] if size > 0 else ():
-        size *= int(count)
-    return size
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
 
 
 def _broken(what: str) -> Sight:
