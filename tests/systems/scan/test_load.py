@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 import os
 import pickle
+import struct
 import subprocess
 import sys
 
@@ -97,6 +100,22 @@ def test_without_the_scan_nothing_unknown_is_run_either(tmp_path, canary, monkey
     torch.save(made.Payload(canary), tmp_path / "b")
     with pytest.raises(pickle.UnpicklingError):
         cordee.load(tmp_path / "b")
+
+
+def test_a_pickle_within_a_pickle_is_never_run_and_tensors_there_are_loaded(tmp_path, canary, monkeypatch):
+    inner = io.BytesIO()
+    torch.save(made.Payload(canary), inner, _use_new_zipfile_serialization=False)
+    text = inner.getvalue().decode("latin1").encode()
+    encoded = b"c_codecs\nencode\nX" + struct.pack("<I", len(text)) + text + b"X\x06\0\0\0latin1\x86R"
+    (tmp_path / "bad").write_bytes(b"\x80\x02ctorch.storage\n_load_from_bytes\n" + encoded + b"\x85R.")
+    (tmp_path / "good").write_bytes(pickle.dumps({"a": torch.arange(3), "b": functools.partial(int, base=2)}))
+    for policy in ("block", "off"):
+        monkeypatch.setenv("CORDEE_SCAN", policy)
+        with pytest.raises((RefusedFile, pickle.UnpicklingError)):
+            cordee.load(tmp_path / "bad")
+        loaded = cordee.load(tmp_path / "good")
+        assert loaded["a"].tolist() == [0, 1, 2]
+        assert loaded["b"]("11") == 3
 
 
 def test_who_changes_the_file_while_it_is_looked_at_changes_nothing(tmp_path, canary, monkeypatch):

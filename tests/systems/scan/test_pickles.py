@@ -17,6 +17,10 @@ PARTIAL, ARRAY = b"cfunctools\npartial\n", b"carray\narray\n"
 ENCODE, BYTES = b"c_codecs\nencode\n", b"cbuiltins\nbytes\n"
 
 
+# A network that holds a table, which is empty as yet: what is put there later is called when the network is.
+NETWORK = b"ctorch.nn.modules.container\nSequential\n)\x81q\x00}q\x010h\x00}X\x08\0\0\0_modulesh\x01sb0"
+
+
 def text(value: str) -> bytes:
     """Return the opcode that pushes a text."""
     data = value.encode("utf-8", "surrogatepass")
@@ -59,6 +63,9 @@ def hidden(inner: bytes) -> dict[str, bytes]:
         "called in part, and again": PARTIAL + PARTIAL + LOAD + b"\x85R\x85R" + raw(inner) + b"\x85R",
         "called in part by what it is filled with": PARTIAL + INT + b"\x85R(" + LOAD + raw(inner) + b"\x85}NtbR",
         "in an object": b"ctorch.nn.modules.linear\nLinear\n)\x81}" + text("hook") + b"]" + LOAD + b"asb",
+        "put later into what an object has": b"\x80\x03" + NETWORK + b"h\x01" + text("0") + LOAD + b"s0h\x00" + raw(inner) + b"\x85R",
+        "put later with others": b"\x80\x03" + NETWORK + b"h\x01(" + text("0") + LOAD + b"u0h\x00" + raw(inner) + b"\x85R",
+        "in a class that is made": b"cabc\nABCMeta\n" + text("A") + b")}" + text("f") + LOAD + b"s\x87R",
         "behind much": b"ctorch.nn.modules.linear\nLinear\n)\x81](" + b"N" * 100_001 + b"e" + LOAD + b"\x86b",
     }  # fmt: skip
 
@@ -70,6 +77,29 @@ def test_what_a_known_loader_is_given_is_seen_or_not_clean(look, canary, way):
     verdict = look((b"" if code[:1] == b"\x80" else b"\x80\x03") + code + b".")
     assert verdict.verdict in ("block", "unknown")
     assert "model-pickle-call" in {sight.rule for sight in verdict.sights}
+
+
+@pytest.mark.parametrize("given", [text("x"), raw(b"no pickle"), raw(b""), b"N", b"K\x01"])
+def test_a_loader_that_is_given_no_pickle_is_not_clean(look, given):
+    assert look(b"\x80\x03" + LOAD + given + b"\x85R.").verdict == "unknown"
+
+
+@pytest.mark.parametrize("name", ["torch.package.PackageImporter", "torch._C.PyTorchFileWriter", "Adam.step"])
+def test_names_by_way_of_a_known_module_are_not_known(look, name):
+    code = b"\x80\x04" + text("torch.optim.adam") + text(name) + b"\x93" + text("a") + b"\x85R."
+    assert look(code).verdict in ("block", "unknown")
+
+
+@pytest.mark.parametrize("described", ["in parts", "in slots"])
+def test_objects_of_an_array_of_joblib_are_pickles_however_it_is_described(look, described):
+    inner = (b"\x80\x02csomebodys.library\nmake\n)R." + bytes(100))[:100]
+    one = b"cnumpy\ndtype\n" + text("O8") + b"\x89\x88\x87R"
+    parts = b"(K\x03" + text("|") + b"N" + text("a") + b"\x85}" + text("a") + one + b"K\x00\x86sK\x64K\x01K\x3ftb"
+    dtype = b"cnumpy\ndtype\n" + text("V100") + b"\x89\x88\x87R" + parts if described == "in parts" else one
+    about = b"}(" + text("shape") + b"K\x01\x85" + text("dtype") + dtype + text("numpy_array_alignment_bytes") + b"Nu"
+    state = about if described == "in parts" else b"N" + about + b"\x86"
+    verdict = look(b"\x80\x03cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81" + state + b"b" + inner + b".")
+    assert verdict.verdict == "unknown"
 
 
 def test_bytes_that_hold_nothing_are_clean_however_they_are_made(look):
@@ -90,13 +120,18 @@ def test_patterns_and_calls_in_part_are_what_they_name(look, canary):
     assert look(pickle.dumps([re.compile("a"), made.Payload(canary)])).verdict == "block"
     assert look(pickle.dumps(functools.partial(eval, "1"))).verdict == "block"
     assert look(b"\x80\x02" + PARTIAL + b"csomebodys.library\nmake\n\x85R.").verdict == "unknown"
+    assert look(made.call("functools", "partial", b"os.system")).verdict == "unknown"
+    assert look(b"_target_: functools.partial\n_args_: [os.system]\n").verdict == "block"
 
 
 def test_what_lightning_with_hydra_saves_is_clean(look):
     node = b"comegaconf.nodes\nAnyNode\n)\x81}" + text("_val") + b"K\x01sb"
-    meta = b"comegaconf.base\nContainerMetadata\n)\x81}" + text("ref_type") + b"ctyping\nAny\nsb"
-    held = b"}" + text("_metadata") + meta + b"s" + text("_content") + b"}" + text("lr") + node + b"ss"
+    meta = b"comegaconf.base\nContainerMetadata\n)\x81}" + text("ref_type") + b"ctyping\nAny\ns"
+    meta += text("element_type") + b"c_operator\ngetitem\nctyping\nList\nc__builtin__\nint\n\x86Rs"
+    held = b"}" + text("_metadata") + meta + b"bs" + text("_content") + b"}" + text("lr") + node + b"ss"
     assert look(b"\x80\x02comegaconf.dictconfig\nDictConfig\n)\x81" + held + b"b.").verdict == "clean"
+    assert look(b"\x80\x02c_operator\ngetitem\n}" + text("a") + b"\x86R.").verdict == "block"
+    assert look(b"\x80\x02]c_operator\ngetitem\na.").verdict == "block"
 
 
 def test_the_arguments_that_the_trainer_of_hugging_face_saves_are_clean_and_calls_of_them_are_not(look, tmp_path):

@@ -292,7 +292,7 @@ class Inspection:
     def _severity(self, module: str, name: str, where: str) -> str:
         if module.startswith("__torch__") and "/" in where:
             return "clean"  # a class of the TorchScript in the same archive
-        return self._known.severity(module, name)
+        return self._known.in_pickle(module, name)
 
     def _tell(self, stream: PickleStream, judged: list[tuple[str, str]], where: str, *, behind: bool) -> None:
         for full, severity in judged:

@@ -158,10 +158,8 @@ _HARMLESS = {
     "copy_reg": "_reconstructor",
     "_codecs": "encode",
     "datetime": "datetime date time timedelta timezone",
-    "functools": "partial",  # what it will call is looked up as well
     "re": "_compile RegexFlag",
-    "_regex": "compile",
-    "typing": "Any Dict List Optional Tuple Union",
+    "typing": "Any Callable Dict FrozenSet Iterable List Literal Mapping Optional Sequence Set Tuple Type Union",
     "zoneinfo": "ZoneInfo",
     "pytz": "_p _UTC",
     "dateutil.tz.tz": "tzutc tzlocal tzoffset tzfile",
@@ -219,10 +217,13 @@ _HARMLESS = {
     "joblib.numpy_pickle": "NumpyArrayWrapper",
     "omegaconf.dictconfig": "DictConfig",
     "omegaconf.listconfig": "ListConfig",
-    "omegaconf.base": "ContainerMetadata Metadata",
+    "omegaconf.base": "ContainerMetadata Metadata UnionNode",
     "omegaconf.nodes": "AnyNode BooleanNode BytesNode EnumNode FloatNode IntegerNode InterpolationResultNode PathNode StringNode",
     "accelerate.state": "PartialState AcceleratorState GradientState",
-    "accelerate.utils.dataclasses": "DistributedType DynamoBackend PrecisionType",
+    "accelerate.utils.dataclasses": "AutocastKwargs ComputeEnvironment CustomDtype DDPCommunicationHookType DataLoaderConfiguration"
+    " DeepSpeedPlugin DistributedDataParallelKwargs DistributedType DynamoBackend FP8BackendType FullyShardedDataParallelPlugin"
+    " GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs LoggerType MegatronLMPlugin PrecisionType ProfileKwargs"
+    " ProjectConfiguration RNGType SageMakerDistributedType TorchDynamoPlugin TorchTensorParallelPlugin",
     "lightning.fabric.utilities.data": "AttributeDict",
     "lightning_fabric.utilities.data": "AttributeDict",
     "pytorch_lightning.utilities.parsing": "AttributeDict",
@@ -282,14 +283,25 @@ _FAMILIES = (
         r"|trainer_pt_utils\.AcceleratorConfig|configuration_utils\.\w+Config|models\.[a-z_0-9]+\.configuration_[a-z_0-9]+\.\w+Config)\Z"
     ),
 )
-# A call that reads a pickle from the bytes that it is given: those are looked at as well.
+# Known in a pickle alone, where what they are given is looked at as well: a call that reads a pickle from bytes, and one that calls another.
 NESTED_LOADERS = frozenset({"torch.storage._load_from_bytes"})
-# Harmless where a pickle makes one of them and fills it; called, they read files or open connections.
+PARTIAL = "functools.partial"
+# Harmless where a pickle makes one of them and fills it; called, they read files or variables, or open connections.
 ONLY_MADE = frozenset(
     [
         "transformers.training_args.TrainingArguments",
         "transformers.training_args_seq2seq.Seq2SeqTrainingArguments",
         *(f"accelerate.state.{name}" for name in ("PartialState", "AcceleratorState", "GradientState")),
+        *(
+            f"accelerate.utils.dataclasses.{name}"
+            for name in (
+                "DeepSpeedPlugin",
+                "FullyShardedDataParallelPlugin",
+                "MegatronLMPlugin",
+                "TorchDynamoPlugin",
+                "TorchTensorParallelPlugin",
+            )
+        ),
     ]
 )
 _WORDS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
@@ -308,17 +320,23 @@ class PickleGlobals:
         self._modules = tuple(name[:-1] for name in own if name.endswith(".*"))
 
     def severity(self, module: str, name: str) -> str:
-        """Return what it means that a pickle names something: `clean`, `unknown` or `block`."""
+        """Return what it means that something is named, to be called with whatever: `clean`, `unknown` or `block`."""
         full = f"{module}.{name}"
-        if name in _HARMLESS.get(module, "").split() or full in self._own or full in NESTED_LOADERS:
+        if name in _HARMLESS.get(module, "").split() or full in self._own:
             return "clean"
         if set(name.split(".")) & HARMFUL_MODULES:  # protocol 4 looks up names within names
             return "block"
-        if any(family.match(full) for family in _FAMILIES) or full.startswith(self._modules):
+        # What a name within names leads to is known of none: a module's names are also the modules that it imports.
+        if ("." not in name and any(family.match(full) for family in _FAMILIES)) or full.startswith(self._modules):
             return "clean"
         if module.partition(".")[0] in HARMFUL_MODULES or _HARMFUL.match(full):
             return "block"
         return "unknown"
+
+    def in_pickle(self, module: str, name: str) -> str:
+        """Return what it means that a pickle names something, where `pickle_machine` looks at what that is given."""
+        full = f"{module}.{name}"
+        return "clean" if full == PARTIAL or full in NESTED_LOADERS else self.severity(module, name)
 
 
 def is_name(module: str, name: str) -> bool:

@@ -10,9 +10,9 @@ import re
 from collections import deque
 from encodings.aliases import aliases
 from itertools import islice
-from typing import Any, Iterator, NamedTuple, Optional, Union
+from typing import Any, ClassVar, Iterator, NamedTuple, Optional, Union
 
-from cordee.systems.scan.node.formats.pickle_globals import NESTED_LOADERS, ONLY_MADE
+from cordee.systems.scan.node.formats.pickle_globals import NESTED_LOADERS, ONLY_MADE, PARTIAL
 from cordee.systems.scan.node.source import Source, TooMuch
 
 _JOBLIB = "joblib.numpy_pickle.NumpyArrayWrapper"
@@ -36,10 +36,14 @@ _SIZES = {
 }
 _MOST_STREAMS, _MOST_WALKED, _MOST_HANDED = 1000, 10_000, 100_000
 _OLDER_BYTES = 64 << 20
-# How Python pickles a class method: `getattr` of the class. Those that are known to be harmless; any other use of `getattr` is not.
-_GETATTR = (("builtins", "getattr"), ("__builtin__", "getattr"))
+# How Python pickles a class method, `getattr` of the class, and a type hint, `getitem`. Some uses are known to be harmless, no other is.
+_REACH = (("builtins", "getattr"), ("__builtin__", "getattr"), ("_operator", "getitem"))
 _METHODS = {("zoneinfo.ZoneInfo", "_unpickle")}
-_WATCHED = (*_GETATTR, *(full.rpartition(".")[::2] for full in sorted(NESTED_LOADERS | ONLY_MADE)))
+_WATCHED = frozenset({*_REACH, *(full.rpartition(".")[::2] for full in NESTED_LOADERS | ONLY_MADE)})
+# The opcodes that put into a list, table or set, and how many of the newest on the stack they put there; 0: all since the last mark.
+_PUTS = {
+    pickle.APPEND: 1, pickle.SETITEM: 2, pickle.APPENDS: 0, pickle.SETITEMS: 0, pickle.ADDITEMS: 0, pickle.LIST: 0, pickle.DICT: 0,
+}  # fmt: skip
 _LOOKED_AT = ("numpy.dtype",)  # calls whose arguments matter later
 # How bytes stand in pickles of protocols that have none: their text, or other bytes, and how to make them of it.
 _ENCODE = "_codecs.encode"
@@ -51,7 +55,7 @@ class PickleStream(NamedTuple):
     """One pickle of a file.
 
     Attributes:
-        names: what it looks up, `(module, name)`, each once and in order, but for a `getattr` that only names harmless methods.
+        names: what it looks up, `(module, name)`, each once and in order, but for a `getattr` or `getitem` of which all uses are harmless.
         nested: pickles in its bytes: handed to a call that unpickles them, or held for whoever loads it.
         end: where the next byte behind it stands; None: it did not come to its end.
         fault: why not.
@@ -95,6 +99,8 @@ class Nothing:
     def __setstate__(self, state: Any) -> None:
         self._takes(state)
         machine = type(self).machine
+        if type(self).full in _LOOKED_AT:
+            self.given = (*self.given, state)
         if machine is not None and type(self).full == _JOBLIB:
             machine.array_follows(state)
 
@@ -118,13 +124,11 @@ class _Sights:
     nested: list[bytes]
     unseen: dict[str, None]
     calls: int
-    _handed_on: bool
 
-    def begin(self, file: Any, exact: bool) -> None:
-        """Begin with nothing seen."""
+    def __init__(self, file: Any, exact: bool) -> None:
+        super().__init__(file, encoding="latin1", buffers=iter(()))  # type: ignore[call-arg]
         self._file, self._exact = file, exact
         self.names, self.nested, self.unseen, self.calls = {}, [], {}, 0
-        self._handed_on = False
 
     def find_class(self, module: str, name: str) -> Any:
         known = self.names.get((module, name))
@@ -135,40 +139,44 @@ class _Sights:
         return known
 
     def persistent_load(self, pid: Any) -> Any:
+        self.handed_on(pid)
         return Nothing()
 
     def called(self, full: str, given: tuple[Any, ...]) -> None:
         self.calls += 1
-        if tuple(full.rsplit(".", 1)) in _GETATTR:
-            known = (
-                len(given) == 2 and isinstance(given[0], type) and (getattr(given[0], "full", ""), given[1]) in _METHODS
-            )
-            self._handed_on = self._handed_on or not known
-        else:
-            self.handed_on(given)
+        self.handed_on(given)
+        if full.rpartition(".")[::2] in _REACH:
+            of = given[0].full if len(given) == 2 and _is_class(given[0]) else ""
+            hint = full.endswith("getitem") and of.startswith("typing.")
+            if not hint and (full.endswith("getitem") or (of, given[-1]) not in _METHODS):
+                self.unseen[full] = None
+        if full == PARTIAL and not (given and (_is_class(given[0]) or isinstance(given[0], Nothing))):
+            self.unseen[full] = None
         if full in NESTED_LOADERS:
             # A text is bytes to whoever reads the strings of Python 2 as such.
             seen = [one.encode("latin1", "replace") if isinstance(one, str) else one for one in given]
             self.nested += [bytes(one) for one in seen if isinstance(one, (bytes, bytearray))]
-            if len(seen) != 1 or not isinstance(seen[0], (bytes, bytearray)):
+            if len(seen) != 1 or not isinstance(seen[0], (bytes, bytearray)) or seen[0][:1] not in (b"\x80", b"P"):
                 self.unseen[full] = None
 
     def handed_on(self, given: Any) -> None:
-        """Something is given to a call, or to an object: if `getattr` or a loader is in it, whoever gets it may call that."""
-        held = self._held(given)
-        self._handed_on = self._handed_on or any(name in held for name in _GETATTR)
-        self.unseen.update((".".join(name), None) for name in held if name not in _GETATTR)
+        """Something is given to a call, to an object or to a container: if a watched name is in it, whoever gets it may call that."""
+        self.unseen.update((".".join(name), None) for name in self._held(given))
 
     def harmless(self, result: Any) -> tuple[tuple[str, str], ...]:
-        """Return the names that a pickle, read to its end, has used for nothing but harmless methods of classes."""
-        used = [name for name in _GETATTR if name in self.names]
-        if not used or self._handed_on or set(self._held(result)) & set(used):
-            return ()
-        return tuple(used)
+        """Return those of `_REACH` that a pickle, read to its end, has used for nothing but harmless methods of classes and type hints."""
+        held = self._held(result)
+        return tuple(
+            name for name in _REACH if name in self.names and not (name in held or ".".join(name) in self.unseen)
+        )
+
+    def watches(self) -> set[tuple[str, str]]:
+        """Return the names that it looked up of which the use matters."""
+        return self.names.keys() & _WATCHED
 
     def _held(self, value: Any) -> set[tuple[str, str]]:
-        """Return the watched names that it holds; all that were looked up where it is more than one can look through."""
-        watched = {id(kind): name for name in _WATCHED if (kind := self.names.get(name)) is not None}
+        """Return the watched names that it holds, not in what can be changed: they were seen when they were put there."""
+        watched = {id(self.names[name]): name for name in self.watches()}
         held: set[tuple[str, str]] = set()
         left, looked_at = [value] if watched else [], 0
         while left:
@@ -178,9 +186,7 @@ class _Sights:
                 return set(watched.values())
             if id(one) in watched:
                 held.add(watched[id(one)])
-            if isinstance(one, dict):
-                left += [*one.keys(), *one.values()]
-            elif isinstance(one, (list, tuple, set, frozenset)):
+            if isinstance(one, (tuple, frozenset)):
                 left += one
             elif isinstance(one, Nothing):
                 left += one.given
@@ -188,15 +194,17 @@ class _Sights:
 
     def array_follows(self, state: Any) -> None:
         """A wrapper of joblib: the array's bytes stand in the file behind it, or a pickle of its objects."""
-        if not self._exact or not isinstance(state, dict):
+        if not self._exact:
             return
+        if not isinstance(state, dict):
+            raise pickle.UnpicklingError("an array of joblib is described in another way")
         padded = state.get("numpy_array_alignment_bytes")
         code = _code_of(state.get("dtype"))
         shape = state.get("shape", ())
         if code is None or not isinstance(shape, tuple) or not all(isinstance(size, int) for size in shape):
             raise pickle.UnpicklingError("an array of joblib has a type that is not known")
         if code == "O":
-            inner = _Machine(self._file, True)
+            inner: Any = type(self)(self._file, True)
             inner.names, inner.nested, inner.unseen = self.names, self.nested, self.unseen
             inner.load()
             return
@@ -209,15 +217,31 @@ class _Sights:
 
 
 class _Machine(_Sights, pickle.Unpickler):
-    def __init__(self, file: Any, exact: bool) -> None:
-        super().__init__(file, encoding="latin1", buffers=iter(()))
-        self.begin(file, exact)
+    pass
+
+
+def _putting(load: Any, count: int) -> Any:
+    def put(machine: Any) -> None:
+        for one in machine.stack[-count:]:
+            if isinstance(one, (type, tuple, frozenset, Nothing)):
+                machine.handed_on(one)
+        load(machine)
+
+    return put
 
 
 class _OlderMachine(_Sights, pickle._Unpickler):  # type: ignore[name-defined,misc]
-    def __init__(self, file: Any) -> None:
-        super().__init__(file, encoding="latin1", buffers=iter(()))
-        self.begin(file, False)
+    """Sees also what is put into lists, tables and sets: something that calls it may hold them already."""
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **pickle._Unpickler.dispatch,  # type: ignore[attr-defined]
+        **{code[0]: _putting(pickle._Unpickler.dispatch[code[0]], count) for code, count in _PUTS.items()},  # type: ignore[attr-defined]
+    }
+
+
+def _is_class(value: Any) -> bool:
+    """Return whether it is what stands for a name."""
+    return isinstance(value, type) and issubclass(value, Nothing)
 
 
 def _made(full: str, given: tuple[Any, ...]) -> Optional[Union[bytes, bytearray]]:
@@ -243,8 +267,10 @@ def _are_bytes(values: Any) -> bool:
 
 
 def _code_of(dtype: Any) -> Optional[str]:
-    """Return how many bytes an item of a numpy type has, or "O" for objects."""
+    """Return how many bytes an item of a numpy type has, or "O" where it has objects."""
     given = getattr(dtype, "given", ())
+    if _has_objects(dtype):
+        return "O"
     told = _ITEM.fullmatch(given[0]) if given and isinstance(given[0], str) else None
     if told is None:
         return None
@@ -254,6 +280,24 @@ def _code_of(dtype: Any) -> Optional[str]:
     if letter == "U":
         return str(4 * int(size or 0))
     return size or (str(_SIZES[letter]) if letter in _SIZES else None)
+
+
+def _has_objects(dtype: Any) -> bool:
+    """Return whether a numpy type, or what its state names, is one of objects."""
+    left, seen = [dtype], set[int]()
+    while left:
+        one = left.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            if isinstance(one, Nothing):
+                if one.given and isinstance(one.given[0], str) and one.given[0].lstrip("<>|=").startswith("O"):
+                    return True
+                left += one.given
+            elif isinstance(one, dict):
+                left += one.values()
+            elif isinstance(one, (tuple, list)):
+                left += one
+    return False
 
 
 def streams(source: Source) -> Iterator[PickleStream]:
@@ -272,20 +316,23 @@ def streams(source: Source) -> Iterator[PickleStream]:
 
 
 def _run(source: Source, exact: bool) -> PickleStream:
-    file = source.file(ahead=not exact)
-    machine = _Machine(file, exact)
-    stream = _seen(machine, file)
-    if stream.end is None and source.size <= _OLDER_BYTES:
-        file = source.file()
-        older = _seen(_OlderMachine(file), file)
-        names = tuple(dict.fromkeys((*stream.names, *older.names)))
-        stream = stream._replace(
-            names=names,
-            nested=stream.nested + older.nested,
-            calls=max(stream.calls, older.calls),
-            unseen=tuple(dict.fromkeys((*stream.unseen, *older.unseen))),
-        )
-    return stream
+    machine = _Machine(file := source.file(ahead=not exact), exact)
+    stream, watched = _seen(machine, file), machine.watches()
+    del machine
+    if not watched and (stream.end is not None or source.size > _OLDER_BYTES):
+        return stream
+    if sum(map(len, stream.nested)) > _OLDER_BYTES:
+        stream = stream._replace(nested=())  # the older machine holds them as well, and both do not fit into memory
+    older = _seen(_OlderMachine(file := source.file(ahead=not exact), exact), file)
+    unseen = {*stream.unseen, *older.unseen}
+    if older.end is None and stream.end is not None:
+        unseen |= {".".join(name) for name in watched}
+    return stream._replace(
+        names=tuple(dict.fromkeys((*stream.names, *older.names))),
+        nested=tuple(dict.fromkeys((*stream.nested, *older.nested))),
+        calls=max(stream.calls, older.calls),
+        unseen=tuple(sorted(unseen - {".".join(name) for name in _REACH})),
+    )
 
 
 def _seen(machine: Any, file: Any) -> PickleStream:
