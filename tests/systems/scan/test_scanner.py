@@ -16,7 +16,6 @@ import zlib
 from collections import OrderedDict, defaultdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -234,54 +233,6 @@ def test_what_people_pickle_is_clean(look):
     }
     for number in range(6):
         assert look(pickle.dumps(values, number)).sights == (), number
-
-
-SAFETENSOR = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
-HEADERS: dict[str, Any] = {
-    "with texts": {"__metadata__": {"format": "pt"}, "a": SAFETENSOR},
-    "with nothing": {"__metadata__": None, "a": SAFETENSOR},
-    "with a field more": {"a": {**SAFETENSOR, "more": 1}},
-    "of half bytes": {"a": {**SAFETENSOR, "dtype": "F4", "shape": [8]}},
-    "of three quarters": {"a": {**SAFETENSOR, "dtype": "F6_E2M3", "shape": [4], "data_offsets": [0, 3]}, "b": {**SAFETENSOR, "shape": [1], "data_offsets": [3, 4]}},
-    "a scalar": {"a": {**SAFETENSOR, "dtype": "F32", "shape": []}},
-    "empty ones": {"a": SAFETENSOR, "b": {**SAFETENSOR, "shape": [0, 1 << 63], "data_offsets": [4, 4]}},
-    "in another order": {"b": {**SAFETENSOR, "shape": [1], "data_offsets": [3, 4]}, "a": {**SAFETENSOR, "shape": [3], "data_offsets": [0, 3]}},
-    "with a number": {"__metadata__": {"step": 0}, "a": SAFETENSOR},
-    "with null": {"__metadata__": {"step": None}, "a": SAFETENSOR},
-    "with a list": {"__metadata__": [], "a": SAFETENSOR},
-    "named so": {"__metadata__": SAFETENSOR},
-    "both": {"__metadata__": SAFETENSOR, "a": SAFETENSOR},
-    "of no type": {"a": {"shape": [4], "data_offsets": [0, 4]}},
-    "of another type": {"a": {**SAFETENSOR, "dtype": "u8"}},
-    "less than nothing": {"a": {**SAFETENSOR, "shape": [-4]}},
-    "a fraction": {"a": {**SAFETENSOR, "shape": [4.0]}},
-    "a truth": {"a": {**SAFETENSOR, "shape": [4, True]}},
-    "a text": {"a": {**SAFETENSOR, "shape": ["4"]}},
-    "three ends": {"a": {**SAFETENSOR, "data_offsets": [0, 4, 4]}},
-    "backwards": {"a": {**SAFETENSOR, "data_offsets": [4, 0]}},
-    "begins late": {"a": {**SAFETENSOR, "shape": [3], "data_offsets": [1, 4]}},
-    "twice the same": {"a": SAFETENSOR, "b": {**SAFETENSOR, "shape": [2], "data_offsets": [2, 4]}},
-    "too little": {"a": {**SAFETENSOR, "shape": [3], "data_offsets": [0, 3]}},
-    "too much": {"a": {**SAFETENSOR, "shape": [5], "data_offsets": [0, 5]}},
-    "uncountable": {"a": {**SAFETENSOR, "shape": [1 << 40, 1 << 40]}},
-    "odd half bytes": {"a": {**SAFETENSOR, "dtype": "F4", "shape": [7]}},
-    "no number": {"a": {**SAFETENSOR, "more": float("nan")}},
-    "half a letter": {"\ud800": SAFETENSOR},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", HEADERS)
-def test_a_header_that_the_library_refuses_is_told_and_one_that_it_takes_is_not(look, tmp_path, name):
-    library = pytest.importorskip("safetensors")
-    header = json.dumps(HEADERS[name]).encode()
-    content = struct.pack("<Q", len(header)) + header + b"1234"
-    verdict = look(content, "file.safetensors")
-    try:
-        library.safe_open(str(tmp_path / "file.safetensors"), "np")
-        assert verdict.verdict == "clean"
-    except library.SafetensorError:
-        told = "file-polyglot" if name == "too little" else "model-safetensors-header"
-        assert (verdict.verdict, rules_of(verdict)) == ("unknown", {told})
 
 
 def test_safetensors_are_what_their_header_says(look):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
 from typing import Any, Iterator
@@ -59,10 +60,11 @@ def template_sights(template: str, where: str) -> Iterator[Sight]:
 def is_safetensors(source: Source) -> bool:
     """Return whether it begins as safetensors do: eight bytes that say how long the JSON behind them is."""
     head = source.at(0, 1024)
-    if head[8:9] != b"{":
-        return False
-    likely = 2 <= struct.unpack("<Q", head[:8])[0] <= max(_HEADER_BYTES, source.size)
-    return likely or (head[8:10] == b'{"' and b'"data_offsets"' in head)
+    text = head[8:].lstrip(b" \t\r\n")
+    likely = 1 <= int.from_bytes(head[:8], "little") <= max(_HEADER_BYTES, source.size)
+    return text[:1] == b"{" and (
+        likely or (text[1:2] == b'"' and (b'"data_offsets"' in text or b'"__metadata__"' in text))
+    )
 
 
 def safetensors_end(source: Source) -> tuple[int, list[Sight]]:
@@ -91,24 +93,46 @@ def _spans(text: str) -> list[tuple[int, int, int]]:
     Raises:
         ValueError: the header is against the format, as the library `safetensors` holds to it; says by what.
     """
-    header = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
-    metadata = header.pop("__metadata__", None)
-    if metadata is not None and not (
-        isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
-    ):
-        raise ValueError("__metadata__ is no table of texts")
-    spans = []
-    for name, about in header.items():
-        name.encode()  # half of a character cannot be written
-        if not isinstance(about, dict) or not about.keys() >= {"dtype", "shape", "data_offsets"}:
-            raise ValueError(f"the tensor {name[:80]!r} lacks its dtype, shape or data_offsets")
-        shape, offsets = about["shape"], about["data_offsets"]
+    header = json.loads(
+        text, object_pairs_hook=_Pairs, parse_constant=_no_number, parse_float=_finite, parse_int=_whole
+    )
+    spans, metadata = [], 0
+    for name, about in header:
+        if name == "__metadata__":
+            metadata += 1
+            if about is not None and not (
+                isinstance(about, _Pairs) and all(isinstance(value, str) for _, value in about)
+            ):
+                raise ValueError("__metadata__ is no table of texts")
+            continue
+        if isinstance(about, _Pairs):
+            fields = [[value for key, value in about if key == field] for field in ("dtype", "shape", "data_offsets")]
+            told = [field[0] for field in fields if len(field) == 1]
+        else:
+            told = about if isinstance(about, list) else []
+        if len(told) != 3:
+            raise ValueError(f"the tensor {name[:80]!r} has not one dtype, shape and data_offsets")
+        dtype, shape, offsets = told
         if not (_are_sizes(shape) and _are_sizes(offsets) and len(offsets) == 2):
             raise ValueError(f"shape and data_offsets of the tensor {name[:80]!r} are no sizes")
-        if not isinstance(about["dtype"], str) or about["dtype"] not in _BITS:
-            raise ValueError(f"nobody knows the type {str(about['dtype'])[:40]!r}")
-        spans.append((*offsets, _product(name, shape) * _BITS[about["dtype"]]))
-    return sorted(spans)
+        if not isinstance(dtype, str) or dtype not in _BITS:
+            raise ValueError(f"nobody knows the type {str(dtype)[:40]!r}")
+        spans.append((name, (*offsets, shape, _BITS[dtype])))
+    if metadata > 1:
+        raise ValueError("__metadata__ stands there twice")
+    # Of two tensors under one name the library, as most do, takes the last.
+    return sorted(
+        (first, last, _product(name, shape) * bits) for name, (first, last, shape, bits) in dict(spans).items()
+    )
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A table of JSON, with what stands under one name twice."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        for key, value in pairs:
+            f"{key}{value if isinstance(value, str) else ''}".encode()  # half of a character cannot be written
 
 
 def _product(name: str, shape: list[int]) -> int:
@@ -121,19 +145,21 @@ def _product(name: str, shape: list[int]) -> int:
 
 
 def _are_sizes(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is int and 0 <= value < 1 << 64 for value in values)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a table; readers differ in which of two values under one name they take."""
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        raise ValueError("a name stands there twice")
-    return table
+    return type(values) is list and all(type(value) is int and 0 <= value < 1 << 64 for value in values)
 
 
 def _no_number(word: str) -> None:
     raise ValueError(f"{word} is no JSON")
+
+
+def _finite(word: str) -> float:
+    if math.isinf(number := float(word)):
+        raise ValueError(f"{word[:40]} is too large a number")
+    return number
+
+
+def _whole(word: str) -> float:
+    return -0.0 if word == "-0" else int(word)
 
 
 def _broken(what: str) -> Sight:
