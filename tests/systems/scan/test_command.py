@@ -9,6 +9,7 @@ import lzma
 import os
 import pickle
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import torch
 
 import cordee
 from cordee.core.secret_forms import FORMS
+from cordee.job.submit.bundle import write_node_zip
 from cordee.systems.scan import words
 from cordee.systems.scan.rules import RULES
 
@@ -107,19 +109,28 @@ def test_histories_and_environments_are_not_entered_and_special_files_are_told(t
     assert list(map(os.path.basename, document["special"])) == ["fifo"]
 
 
-def test_of_a_runs_folder_what_cordee_put_there_is_not_looked_at_and_all_else_is(tmp_path):
+def test_of_a_runs_folder_the_tokens_of_its_processes_are_not_looked_at_and_all_else_is(tmp_path):
     run, other = tmp_path / "run", tmp_path / "other"
     for folder in (run, other):
         for name in ("control", "journal", "code"):
             (folder / name).mkdir(parents=True)
             (folder / name / "bad.pt").write_bytes(made.call("os", "system", b"x"))
-        (folder / "node.zip").write_bytes(made.call("os", "system", b"x"))
     (run / "plan.json").write_text("{}")
     document = json.loads(scan(tmp_path, "--json").output)
     found = {os.path.relpath(one["path"], tmp_path) for one in document["findings"]}
     theirs = {f"{folder}/{name}/bad.pt" for folder in ("run", "other") for name in ("journal", "code")}
-    assert found == {*theirs, "other/control/bad.pt", "other/node.zip"}
-    assert document["left_out"] == [str(run / "control"), str(run / "node.zip")]
+    assert found == {*theirs, "other/control/bad.pt"}
+    assert document["left_out"] == [str(run / "control")]
+
+
+def test_the_code_that_cordee_sends_with_a_run_is_clean_and_told_where_it_was_changed(tmp_path):
+    write_node_zip(tmp_path / "node.zip")
+    assert json.loads(scan(tmp_path, "--json").output)["findings"] == []
+    with zipfile.ZipFile(tmp_path / "node.zip", "a") as archive:
+        archive.writestr("cordee/more.py", "import torch\ntorch.load('a.pt', weights_only=False)\n")
+        archive.writestr("cordee/model.pkl", made.call("os", "system", b"x"))
+    found = json.loads(scan(tmp_path, "--json").output)["findings"]
+    assert {one["rule"] for one in found} == {"model-pickle-call", "model-unsafe-load"}
 
 
 def test_names_with_escape_sequences_are_made_fit_to_be_shown(tmp_path):

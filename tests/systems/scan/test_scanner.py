@@ -431,6 +431,35 @@ def test_remote_code_and_unsafe_loading_are_told(look):
     assert look(b"# trust_remote_code=True\nx = torch.load(p, weights_only=True)\n").verdict == "clean"
 
 
+@pytest.mark.parametrize("script", [
+    "torch.load(f,\n    weights_only=False)", "kw = {'weights_only': False}", "kw = {\n  'weights_only': False}", "setattr(x, 'weights_only', False)",
+    "x.weights_only = False", "python a.py --weights_only=False", "a = 1; weights_only=False",
+])  # fmt: skip
+def test_unsafe_loading_is_told_however_it_is_asked_for(look, script):
+    assert rules_of(look(script.encode())) == {"model-unsafe-load"}
+
+
+def test_a_sentence_about_unsafe_loading_is_none(look):
+    for text in (b"say('here weights_only=False runs whatever it names')\n", b"# torch.load(f, weights_only=False)\n"):
+        assert look(text).verdict == "clean", text
+
+
+@pytest.mark.parametrize("text", [
+    "handlers:\n  console:\n    (): os.system\n", "h: {(): os.system}", "h:\n  - (): os.system", "{'a': 1, '()': 'os.system'}", "h = {\n '()' : os.system}",
+])  # fmt: skip
+def test_a_class_of_its_own_that_logging_would_call_is_blocked(look, text):
+    assert rules_of(look(text.encode())) == {"model-config-target"}
+
+
+def test_python_that_calls_is_no_configuration_of_logging(look):
+    for text in (
+        b"def f():\n    os.close(1)\n",
+        b"for x in ():\n    os.close(x)\n",
+        b"a = y if x else ():\n    os.close(a)\n",
+    ):
+        assert look(text).verdict == "clean", text
+
+
 def test_yaml_that_makes_objects_is_blocked(look):
     assert look(b"a: 1\nb: !!python/object/apply:os.system ['x']\n").verdict == "block"
     assert look(b"a: 1\nb: [1, 2]\n").verdict == "clean"

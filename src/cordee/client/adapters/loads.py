@@ -48,7 +48,7 @@ def _tell(source: Any, kwargs: dict[str, Any], places: tuple[str, ...], own: tup
     if _is_below(path, places) and changed <= at:
         return
     _told.add(path)
-    runs = "; weights_only=False runs whatever it names" if kwargs.get("weights_only") is False else ""
+    runs = ", and weights_only=False runs whatever it names" if kwargs.get("weights_only") is False else ""
     _rank.tell_once(
         f"{path} is loaded, and nobody has looked at it{runs}: `cordee.load(path)` looks first; what the job's command or [data] names is looked at before it starts"
     )

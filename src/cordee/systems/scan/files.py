@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SITES = ("site-packages", "dist-packages")
 # What is not looked into: histories (`--history` does), and what installers have put there.
 LEFT_OUT = (".git", ".hg", ".svn", "__pycache__", "node_modules")
-# What Cordée itself puts into a run's folder: its own code, and the tokens by which its processes know each other, for the owner only.
-RUN_PARTS, OWN_PARTS = {"plan.json", "journal", "control"}, {"control", "node.zip"}
+# In a run's folder Cordée itself keeps the tokens by which its processes know each other, for the owner only.
+_RUN_PARTS, _OWN_PART = {"plan.json", "journal", "control"}, "control"
 
 
 class Tree(NamedTuple):
@@ -173,15 +173,14 @@ def _sorted(bad: list[FileVerdict]) -> list[FileVerdict]:
 
 def _below(path: str, tree: Tree) -> Iterator[str]:
     for folder, folders, names in os.walk(path):
-        own = OWN_PARTS if {*folders, *names} >= RUN_PARTS else set()
-        left_out = [name for name in folders if name in own or _is_left_out(Path(folder, name))]
-        left_out += [name for name in names if name in own]
+        own = _OWN_PART if {*folders, *names} >= _RUN_PARTS else ""
+        left_out = [name for name in folders if name == own or _is_left_out(Path(folder, name))]
         tree.left_out.extend(os.path.join(folder, name) for name in sorted(left_out))
         folders[:] = sorted(name for name in folders if name not in left_out)
         images = [name for name in folders if image_form(os.path.join(folder, name))]
         tree.images.extend(os.path.join(folder, name) for name in images)
         folders[:] = [name for name in folders if name not in images]
-        yield from (os.path.join(folder, name) for name in sorted(names) if name not in left_out)
+        yield from (os.path.join(folder, name) for name in sorted(names))
 
 
 def _is_left_out(folder: Path) -> bool:

@@ -20,9 +20,11 @@ _YAML = re.compile(
 )
 _IN_TEMPLATE = re.compile(r"\{[{%](?P<inside>.{1,2000}?)[%}]\}", re.S)
 _REACHES_OUT = re.compile(r"(?:\.|\[[\"'])__\w+__|\|\s*attr\b|\\x5f\\x5f|\b(?:lipsum|cycler|joiner)\s*(?:\[|\.\s*_)")
-# What Hydra, Lightning's command line and Python's logging call.
+# What Hydra, Lightning's command line and Python's logging call. `()` is such a key where a key can stand, and not where Python calls.
 _CALLS = ("_target_", "class_path", "()")
-_TARGET = re.compile(r"(?:_target_|class_path|\(\))[\"']?\s*[:=]\s*[\"']?(?P<module>\w+(?:\.\w+)*)\.(?P<name>\w+)")
+_TARGET = re.compile(
+    r"(?m:_target_|class_path|(?:[\"'{,]|^[ \t]*(?:-[ \t]+)*)\(\))[\"']?\s*[:=]\s*[\"']?(?P<module>\w+(?:\.\w+)*)\.(?P<name>\w+)"
+)
 # `logging.config.fileConfig` evaluates these.
 _LOGGING_ARGS = re.compile(
     r"^[ \t]*args\s*=\s*\([^\n]*(?:\b(?:open|exec|eval|compile|system|popen|getattr|__import__)\s*\(|\b__\w+__\b)", re.M
@@ -44,7 +46,10 @@ _PTH_RUNS = re.compile(
     re.M,
 )
 _ENTITY = re.compile(r"<!ENTITY\s+%?\s*[\w.-]+\s+(?:SYSTEM|PUBLIC\s+[\"'][^\"']*[\"'])\s+[\"'](?:\w+:|/|\.\.)")
-_UNSAFE_LOAD = re.compile(r"^[^#\n]*\bweights_only\s*=\s*False\b", re.M)
+# Said where it is given or set; a sentence may well speak of it.
+_UNSAFE_LOAD = re.compile(
+    r"^(?:[^#\n]*[({[,.;\-])?[ \t]*(?:weights_only\s*=|[\"']weights_only[\"']\s*[:,\]=]+)\s*False\b", re.M
+)
 
 
 def secret_sights(text: str, where: str) -> Iterator[Sight]:
