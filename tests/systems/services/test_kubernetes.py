@@ -90,6 +90,7 @@ def test_every_entry_passes_the_schemas_of_three_versions_and_the_lint(name):
             validate(one, version, strict=True)
     assert [one.text for one in manifest_findings(found) if one.severity == "error"] == []
     assert not [one for one in found if one["kind"] == "Secret"]
+    _assert_closed_and_whole({(one["kind"], one["metadata"]["name"]): one for one in found})
     secrets = list(yaml.safe_load_all(yaml_text(secret_manifests(loaded, {}, place))))
     for one in secrets:
         validate(one, "1.34", strict=True)
@@ -100,6 +101,31 @@ def test_every_entry_passes_the_schemas_of_three_versions_and_the_lint(name):
         tuple(s.source[6:].split("/")) for s in loaded.blueprint.secrets.values() if s.source.startswith("store:")
     }
     assert _asked(found) <= made | stored, "the manifests refer to a key that nothing makes"
+
+
+def _assert_closed_and_whole(found) -> None:
+    """What the lint leaves to whoever writes manifests, and holds for each that Cordée writes."""
+    assert found["NetworkPolicy", "default-deny"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert all(one["metadata"].get("namespace", "team") == "team" for one in found.values())
+    for name in [name for kind, name in found if kind == "Deployment"]:
+        spec = pod(found, name)
+        (box,) = spec["containers"]
+        assert spec["automountServiceAccountToken"] is False
+        assert box["securityContext"]["readOnlyRootFilesystem"] is True
+        assert box["resources"]["limits"]["memory"]
+        assert "readinessProbe" in box
+        assert ("ServiceAccount", spec["serviceAccountName"]) in found
+        claims = [one["persistentVolumeClaim"] for one in spec["volumes"] if "persistentVolumeClaim" in one]
+        assert all(("PersistentVolumeClaim", one["claimName"]) in found for one in claims)
+        sources = [source for one in spec["volumes"] for source in one.get("projected", {}).get("sources", ())]
+        assert all(("ConfigMap", one["configMap"]["name"]) in found for one in sources if "configMap" in one)
+    for (kind, _), one in found.items():
+        spec = one.get("spec", {})
+        assert kind != "Service" or spec["type"] == "ClusterIP"
+        if kind == "Ingress":
+            assert [rule["host"] for rule in spec["rules"]] == spec["tls"][0]["hosts"]
+            backends = [path["backend"]["service"] for rule in spec["rules"] for path in rule["http"]["paths"]]
+            assert all(("Service", backend["name"]) in found for backend in backends)
 
 
 def _asked(found) -> set[tuple[str, str]]:
@@ -223,9 +249,9 @@ def test_a_load_balancer_that_lets_everybody_in_or_passwords_pass_in_the_open_is
         manifests(find_blueprint("redis"), {}, KubernetesPlace(load_balancer=True))
     with pytest.raises(UsageError, match="no port for a load balancer"):
         outside(echo())
-    everybody = KubernetesPlace(load_balancer=True, clients=("0.0.0.0/0",))
-    found = manifests(find_blueprint("redis"), {}, everybody)
-    assert "open-service" in {one.rule for one in manifest_findings(found)}
+    everybody = KubernetesPlace(load_balancer=True, clients=("10.0.0.0/8", "0.0.0.0/0"))
+    with pytest.raises(UsageError, match="whom it lets in"):
+        manifests(find_blueprint("redis"), {}, everybody)
 
 
 TEAM = """
@@ -487,44 +513,25 @@ MISTAKES = [
     ((*BOX, "ports", 0, "containerPort"), 99999, "port-range"),
     (("Service", "spec", "ports", 0, "port"), 0, "port-range"),
     (("Service", "spec", "ports", 0, "targetPort"), "htpt", "unknown-port"),
-    ((*BOX, "readinessProbe", "httpGet", "port"), 8081, "unknown-port"),
-    ((*BOX, "readinessProbe"), ..., "no-probe"),
-    (("PersistentVolumeClaim",), ..., "missing-claim"),
+    ((*BOX, "readinessProbe", "httpGet", "port"), "htpt", "unknown-port"),
     ((*POD, "volumes"), [], "unknown-volume"),
-    (("Deployment", "spec", "replicas"), 3, "shared-claim"),
-    (("ServiceAccount",), ..., "missing-account"),
-    ((*BOX, "image"), "docker.io/echo:latest", "image-latest"),
-    ((*BOX, "image"), "registry:5000/echo", "image-latest"),
-    ((*BOX, "image"), "docker.io/echo:1.2", "image-tag"),
+    ((*BOX, "image"), "docker.io/echo:latest", "image-tag"),
+    ((*BOX, "image"), "registry:5000/echo", "image-tag"),
     ((*BOX, "image"), ..., "no-image"),
     ((*BOX, "env", 0), {"name": "DB_PASSWORD", "value": "hunter2"}, "secret-in-env"),
     ((*BOX, "env", 0), {"name": "DB", "value": "postgres://me:hunter2@db/x"}, "secret-in-env"),
-    ((*BOX, "args"), ["--password", "hunter2"], "secret-in-argv"),
-    ((*POD, "securityContext", "runAsUser"), 0, "root"),
-    ((*POD, "securityContext", "runAsNonRoot"), ..., "root"),
-    ((*POD, "securityContext", "seccompProfile"), ..., "seccomp"),
-    ((*BOX, "securityContext", "privileged"), True, "privileged"),
-    ((*BOX, "securityContext", "allowPrivilegeEscalation"), True, "privilege-escalation"),
-    ((*BOX, "securityContext", "capabilities"), {"drop": ["ALL"], "add": ["SYS_ADMIN"]}, "capabilities"),
-    ((*BOX, "securityContext", "readOnlyRootFilesystem"), False, "writable-root"),
-    ((*POD, "hostNetwork"), True, "host-access"),
-    ((*POD, "volumes", 0), {"name": "data-data", "hostPath": {"path": "/"}}, "host-access"),
-    ((*POD, "automountServiceAccountToken"), ..., "token-mounted"),
-    ((*BOX, "resources", "limits"), ..., "no-limit"),
-    ((*BOX, "resources", "requests", "nvidia.com/gpu"), "1", "gpu-limit"),
-    ((*POD, "runtimeClassName"), "nvidia", "runtime-class"),
-    (("ResourceQuota", "spec", "hard", "limits.memory"), "1M", "quota"),
-    (("Namespace", "metadata", "labels"), {}, "pod-security"),
-    (("NetworkPolicy/default-deny",), ..., "no-default-deny"),
-    (("NetworkPolicy/echo", "spec", "egress"), [{}], "open-policy"),
-    (("Service", "metadata", "namespace"), "elsewhere", "unknown-namespace"),
-    (("Service", "metadata", "namespace"), ..., "no-namespace"),
+    ((*POD, "securityContext", "runAsUser"), 0, "pod-security"),
+    ((*POD, "securityContext", "runAsNonRoot"), ..., "pod-security"),
+    ((*POD, "securityContext", "seccompProfile"), ..., "pod-security"),
+    ((*BOX, "securityContext", "privileged"), True, "pod-security"),
+    ((*BOX, "securityContext", "allowPrivilegeEscalation"), True, "pod-security"),
+    ((*BOX, "securityContext", "capabilities"), {"drop": ["ALL"], "add": ["SYS_ADMIN"]}, "pod-security"),
+    ((*POD, "hostNetwork"), True, "pod-security"),
+    ((*POD, "volumes", 0), {"name": "data-data", "hostPath": {"path": "/"}}, "pod-security"),
+    ((*BOX, "resources", "requests", "nvidia.com/gpu"), "1", "request-over-limit"),
+    ((*BOX, "resources", "requests", "memory"), "1Ti", "request-over-limit"),
     (("Service", "metadata", "name"), "Echo_1", "bad-name"),
-    (("Ingress", "spec", "tls"), [], "no-tls"),
-    (("Service",), ..., "missing-service"),
-    (("Service", "spec", "type"), "NodePort", "open-service"),
     ((*BOX, "env"), [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}], "variable-twice"),
-    (("RoleBinding", "roleRef", "name"), "cluster-admin", "wide-role"),
 ]
 
 

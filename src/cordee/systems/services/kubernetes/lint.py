@@ -1,128 +1,278 @@
-"""What is wrong with manifests although their schema is right: names that lead nowhere, doors left open, secrets in the open."""
+"""What is wrong with manifests although their schema is right: what the API server refuses, and names that lead nowhere."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import Any
 
 from cordee.core.findings import Finding
 from cordee.core.secrets import masked_words
 
 _Object = dict[str, Any]
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+# Of these groups only: `Service` of Knative and the `template` of a SealedSecret are something else.
+_PODS = {
+    "/Pod": (),
+    "/ReplicationController": ("spec", "template"),
+    **dict.fromkeys(
+        (f"apps/{kind}" for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")), ("spec", "template")
+    ),
+    "batch/Job": ("spec", "template"),
+    "batch/CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+_NAMED = {*_PODS, "/Service", "/ConfigMap", "/Secret"}
 _SECRET_VARIABLE = re.compile(
     r"(?i)(.*_)?(token|secret|password|passwd|passphrase|(api|access|auth|private|secret)_?key)\Z"
 )
-_WITHOUT_NAMESPACE = ("Namespace", "ClusterRole", "ClusterRoleBinding", "StorageClass", "PersistentVolume")
-_HOST_KEYS = ("hostNetwork", "hostPID", "hostIPC")
+# Controllers add these to their pods; no template has them.
+_ADDED_LABELS = {
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+    "job-name",
+    "batch.kubernetes.io/job-name",
+}
+_SEALED = (("spec", "encryptedData"), ("spec", "template", "data"))
+# What adds keys to the Secret that it names, or is named after.
+_FILLING = ("external-secrets.io/ExternalSecret", "cert-manager.io/Certificate")
+_PROBES = (
+    ("startupProbe",),
+    ("readinessProbe",),
+    ("livenessProbe",),
+    ("lifecycle", "postStart"),
+    ("lifecycle", "preStop"),
+)
+_RESTRICTED_VOLUMES = {
+    *(
+        "name",
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    )
+}
+_QUANTITY = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)([a-zA-Z]{0,2})\Z")
+_UNITS = {
+    **{"": Decimal(1), "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3")},
+    **{unit: Decimal(1000**power) for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": Decimal(1024**power) for power, unit in enumerate("KMGTPE", 1)},
+}
 
 
 def manifest_findings(documents: Iterable[_Object]) -> list[Finding]:
-    """Return what is wrong with objects that are applied together: errors where they would not work or not be safe, else warnings.
+    """Return what is wrong with objects that are applied together.
 
-    Secrets and objects of other namespaces are not looked for: they are in no manifest.
+    Errors are what an API server refuses, or what cannot work whatever else the cluster has; the rest are warnings. What may be in the cluster
+    already, a namespace that kubectl is told, and ports that containers do not declare are no fault.
     """
-    objects = [one for one in documents if isinstance(one, dict) and one]
-    found = [*_names(objects), *_open_secrets(objects), *_namespaces(objects)]
-    pods = [(_title(one), pod, labels, one) for one in objects for pod, labels in _pod(one)]
-    for title, pod, labels, one in pods:
-        found += [
-            *_workload(title, one, labels),
-            *_containers(title, pod),
-            *_pod_security(title, pod),
-            *_mounted(title, pod, one, objects),
-            *_nodes(title, pod),
-        ]
+    objects = list(_flat(documents))
+    found: list[Finding] = []
     for one in objects:
-        found += _LOOKS.get(one.get("kind", ""), _nothing)(one, objects)
-    return [*found, *_quota(objects, pods)]
+        kind, name = _kind(one), _at(one, "metadata", "name")
+        if kind in _NAMED and name is not None and not _NAME.match(str(name)):
+            text = f"{_title(one)} has no name that Kubernetes allows"
+            found.append(_fault(text, "bad-name", "small letters, digits and -", given=name))
+        if kind in _PODS:
+            pod = _at(one, *_PODS[kind], "spec") or {}
+            found += [*_selector(one), *_containers(one, pod), *_volumes(one, pod), *_keys(one, pod, objects)]
+            found += [*_secrets(one, pod), *_restricted(one, pod, objects)]
+        elif kind == "/ConfigMap":
+            for key, value in (one.get("data") or {}).items():
+                if any(_is_secret(key, line) for line in str(value).splitlines()):
+                    text = f"{_title(one)} holds a secret in {key}"
+                    found.append(_fault(text, "secret-in-config", "put it into a Secret", "warn"))
+        found += [*_selected(one, objects), *_backends(one, objects)]
+    return found
 
 
-def _fault(text: str, rule: str, next_: str, severity: str = "error", given: Any = None) -> Finding:
-    return Finding(text, severity, rule, given=given, next=next_)
+def _flat(documents: Iterable[Any]) -> Iterator[_Object]:
+    """Yield the objects, those of lists one by one."""
+    for one in documents:
+        if isinstance(one, dict) and isinstance(one.get("items"), list) and str(one.get("kind")).endswith("List"):
+            yield from _flat(one["items"])
+        elif isinstance(one, dict) and one:
+            yield one
 
 
-def _beside(one: _Object, objects: list[_Object], kind: str) -> dict[str, _Object]:
-    """Return the objects of a kind in the namespace of one, by name."""
-    return {
-        other["metadata"]["name"]: other
-        for other in objects
-        if other.get("kind") == kind and _space(other) == _space(one)
-    }
+def _fault(
+    text: str, rule: str, next_: str, severity: str = "error", given: Any = None, allowed: Any = None
+) -> Finding:
+    return Finding(text, severity, rule, given=given, allowed=allowed, next=next_)
+
+
+def _at(one: Any, *keys: str) -> Any:
+    """Return what is at a path; None where it leads nowhere."""
+    for key in keys:
+        one = one.get(key) if isinstance(one, dict) else None
+    return one
+
+
+def _list(one: Any, *keys: str) -> list[_Object]:
+    """Return the tables of a list at a path."""
+    found = _at(one, *keys)
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def _title(one: _Object) -> str:
-    return f"{one.get('kind')} {one.get('metadata', {}).get('name')}"
+    return f"{one.get('kind')} {_at(one, 'metadata', 'name')}"
 
 
-def _space(one: _Object) -> str:
-    return str(one.get("metadata", {}).get("namespace", ""))
+def _kind(one: _Object) -> str:
+    """Return GROUP/KIND; the group of Kubernetes' core has no name."""
+    return f"{str(one.get('apiVersion')).rpartition('/')[0]}/{one.get('kind')}"
 
 
-def _pod(one: _Object) -> Iterator[tuple[_Object, dict[str, str]]]:
-    """Yield the pod of a workload, and its labels."""
-    if one.get("kind") == "Pod":
-        yield one.get("spec") or {}, one.get("metadata", {}).get("labels") or {}
-    spec = one.get("spec") or {}
-    if one.get("kind") == "CronJob":
-        spec = (spec.get("jobTemplate") or {}).get("spec") or {}
-    template = spec.get("template")
-    if isinstance(template, dict):
-        yield template.get("spec") or {}, (template.get("metadata") or {}).get("labels") or {}
+def _space(one: _Object) -> Any:
+    return _at(one, "metadata", "namespace")
 
 
 def _all_containers(pod: _Object) -> list[_Object]:
-    return [*(pod.get("initContainers") or ()), *(pod.get("containers") or ())]
+    return [*_list(pod, "initContainers"), *_list(pod, "containers")]
 
 
-def _nothing(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
-    return iter(())
+def _chosen(selector: Any, labels: Any) -> bool:
+    """Return whether a label selector, `matchLabels` and `matchExpressions`, chooses a pod with these labels."""
+    labels = labels or {}
+    if any(labels.get(key) != value for key, value in (_at(selector, "matchLabels") or {}).items()):
+        return False
+    for term in _list(selector, "matchExpressions"):
+        key, values = term.get("key"), term.get("values") or ()
+        is_met = labels[key] in values if key in labels and values else key in labels
+        if is_met == (term.get("operator") in ("NotIn", "DoesNotExist")):
+            return False
+    return True
 
 
-def _names(objects: list[_Object]) -> Iterator[Finding]:
-    seen = set()
-    spaces = {one["metadata"]["name"] for one in objects if one.get("kind") == "Namespace"}
+def _selector(one: _Object) -> Iterator[Finding]:
+    selector, labels = _at(one, "spec", "selector"), _at(one, "spec", "template", "metadata", "labels")
+    if _kind(one).startswith("apps/") and not (selector and _chosen(selector, labels)):
+        text = f"{_title(one)} selects pods that its template does not make"
+        yield _fault(text, "selector-mismatch", "give both the same labels", given=selector, allowed=labels)
+
+
+def _containers(one: _Object, pod: _Object) -> Iterator[Finding]:
+    title = _title(one)
+    if not _list(pod, "containers"):
+        yield _fault(f"{title} has no container", "no-container", "name one with its image")
+    for container in _all_containers(pod):
+        image = str(container.get("image") or "")
+        if not image:
+            yield _fault(f"{title} has a container without an image", "no-image", "image: NAME@sha256:DIGEST")
+        elif "@sha256:" not in image:
+            text = f"{title}: the image is a tag: another one may run tomorrow"
+            yield _fault(text, "image-tag", "NAME@sha256:DIGEST", "warn", image)
+        ports = _list(container, "ports")
+        for port in ports:
+            yield from _range(title, port.get("containerPort"))
+        names = [port.get("name") for port in ports if port.get("name")]
+        for where in _PROBES:
+            for way in ("httpGet", "tcpSocket"):
+                wanted = _at(container, *where, way, "port")
+                if isinstance(wanted, str) and wanted not in names:
+                    text = f"{title}: its {where[-1]} asks the port {wanted}, and the container has none of this name"
+                    yield _fault(text, "unknown-port", "a port of the container", given=wanted, allowed=names)
+                yield from _range(title, wanted)
+        yield from _resources(title, container)
+
+
+def _range(title: str, number: Any) -> Iterator[Finding]:
+    if isinstance(number, int) and not 1 <= number <= 65535:
+        yield _fault(f"{title}: {number} is no port", "port-range", "a number from 1 to 65535", given=number)
+
+
+def _resources(title: str, container: _Object) -> Iterator[Finding]:
+    limits = _at(container, "resources", "limits") or {}
+    for name, given in (_at(container, "resources", "requests") or {}).items():
+        asked, most = _number(given), _number(limits.get(name))
+        is_counted = ("/" in name and "kubernetes.io/" not in name) or name.startswith("hugepages-")
+        if asked is not None and (is_counted if most is None else asked > most or (is_counted and asked != most)):
+            text = f"{title} requests {name} = {given}, and its limit is {limits.get(name, 'not there')}"
+            what = "the same number as limit" if is_counted else "a request that is at most the limit"
+            yield _fault(text, "request-over-limit", what, given=given)
+
+
+def _number(quantity: Any) -> Decimal | None:
+    """Return a quantity as a number; None where it is none."""
+    match = _QUANTITY.match(str(quantity))
+    return Decimal(match[1]) * _UNITS[match[2]] if match and match[2] in _UNITS else None
+
+
+def _volumes(one: _Object, pod: _Object) -> Iterator[Finding]:
+    title = _title(one)
+    names = {volume.get("name") for volume in _list(pod, "volumes")}
+    names |= {_at(claim, "metadata", "name") for claim in _list(one, "spec", "volumeClaimTemplates")}
+    for container in _all_containers(pod):
+        paths = [mount.get("mountPath") for mount in _list(container, "volumeMounts")]
+        for path in sorted({str(path) for path in paths if paths.count(path) > 1}):
+            yield _fault(f"{title} mounts two volumes at {path}", "same-mount", "give each its own path", given=path)
+        for mount in [*_list(container, "volumeMounts"), *_list(container, "volumeDevices")]:
+            if mount.get("name") not in names:
+                text = f"{title} mounts the volume {mount.get('name')}, which it does not have"
+                yield _fault(
+                    text, "unknown-volume", "add it to volumes", given=mount.get("name"), allowed=sorted(names)
+                )
+
+
+def _keys(one: _Object, pod: _Object, objects: list[_Object]) -> Iterator[Finding]:
+    """Yield keys that Secrets and ConfigMaps which are among the objects do not have."""
+    here = [other for other in objects if _space(other) == _space(one)]
+    for kind, name, key in _asked(pod):
+        known = _known_keys(kind, name, here)
+        if known and key not in known:
+            text = f"{_title(one)} needs the key {key} of the {kind} {name}, which does not have it"
+            what = "add the key, or name one that is there"
+            yield _fault(text, "missing-key", what, given=key, allowed=sorted(known))
+
+
+def _asked(pod: _Object) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the kind, name and key of what containers and volumes cannot start without."""
+    for container in _all_containers(pod):
+        for variable in _list(container, "env"):
+            for kind, word in (("Secret", "secretKeyRef"), ("ConfigMap", "configMapKeyRef")):
+                asked = _at(variable, "valueFrom", word)
+                if asked and not asked.get("optional"):
+                    yield kind, asked.get("name"), asked.get("key")
+    for volume in _list(pod, "volumes"):
+        for source in [volume, *_list(volume, "projected", "sources")]:
+            for kind, word in (("Secret", "secret"), ("ConfigMap", "configMap")):
+                asked = _at(source, word)
+                for item in _list(asked, "items"):
+                    if not asked.get("optional"):
+                        yield kind, asked.get("secretName", asked.get("name")), item.get("key")
+
+
+def _known_keys(kind: str, name: Any, objects: list[_Object]) -> set[str]:
+    """Return the keys of a Secret or ConfigMap; none where it is not there, or something in the cluster fills it in."""
+    found: set[str] = set()
     for one in objects:
-        name, title = str(one.get("metadata", {}).get("name", "")), _title(one)
-        key = (one.get("kind"), _space(one), name)
-        if key in seen:
-            yield _fault(f"{title} is there twice", "same-name", "give each its own name")
-        seen.add(key)
-        if not all(_NAME.match(part) for part in name.split(".")):
-            yield _fault(
-                f"{title} has no name that Kubernetes allows", "bad-name", "small letters, digits and -", given=name
-            )
-        if one.get("kind") in _WITHOUT_NAMESPACE:
-            continue
-        if not _space(one):
-            yield _fault(f"{title} is in no namespace: it would land where kubectl just is", "no-namespace", "name it")
-        elif spaces and _space(one) not in spaces:
-            text = f"{title} is in the namespace {_space(one)}, which is not made here"
-            yield _fault(text, "unknown-namespace", f"one of {', '.join(sorted(spaces))}")
+        own, is_named = _kind(one), _at(one, "metadata", "name") == name
+        if own in _FILLING and kind == "Secret":
+            if is_named or name in (_at(one, "spec", "target", "name"), _at(one, "spec", "secretName")):
+                return set()
+        elif is_named and own in (f"/{kind}", f"bitnami.com/Sealed{kind}"):
+            if one.get("type") == "kubernetes.io/service-account-token":
+                return set()
+            for path in (("data",), ("stringData",), ("binaryData",), *_SEALED):
+                found |= set(_at(one, *path) or ())
+    return found
 
 
-def _open_secrets(objects: list[_Object]) -> Iterator[Finding]:
-    for one in objects:
-        title = _title(one)
-        if one.get("kind") == "Secret" and (one.get("data") or one.get("stringData")):
-            yield _fault(f"{title} has values: they would be in Git", "secret-in-manifest", "refer to it by its name")
-        if one.get("kind") == "ConfigMap":
-            for name, value in (one.get("data") or {}).items():
-                if _is_secret(name, value) or masked_words(str(value).split("\n")) != str(value).split("\n"):
-                    yield _fault(f"{title} holds a secret in {name}", "secret-in-config", "put it into a Secret")
-        for pod, _ in _pod(one):
-            for container in _all_containers(pod):
-                for variable in container.get("env") or ():
-                    if _is_secret(variable.get("name", ""), variable.get("value")):
-                        text = f"{title} holds a secret in the variable {variable['name']}"
-                        yield _fault(text, "secret-in-env", "valueFrom: secretKeyRef")
-                names = [variable.get("name") for variable in container.get("env") or ()]
-                for name in sorted({str(name) for name in names if names.count(name) > 1}):
-                    yield _fault(f"{title} sets the variable {name} twice", "variable-twice", "leave one out")
-                words = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
-                if masked_words(words) != words:
-                    yield _fault(f"{title} holds a secret in its arguments", "secret-in-argv", "hand it over by a file")
+def _secrets(one: _Object, pod: _Object) -> Iterator[Finding]:
+    title = _title(one)
+    for container in _all_containers(pod):
+        variables = _list(container, "env")
+        for variable in variables:
+            if _is_secret(str(variable.get("name")), variable.get("value")):
+                text = f"{title} holds a secret in the variable {variable['name']}"
+                yield _fault(text, "secret-in-env", "valueFrom: secretKeyRef", "warn")
+        names = [str(variable.get("name")) for variable in variables]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield _fault(f"{title} sets the variable {name} twice", "variable-twice", "leave one out", "warn")
 
 
 def _is_secret(name: str, value: Any) -> bool:
@@ -132,338 +282,102 @@ def _is_secret(name: str, value: Any) -> bool:
     return (bool(_SECRET_VARIABLE.match(name)) and not text.startswith("/")) or masked_words([text]) != [text]
 
 
-def _namespaces(objects: list[_Object]) -> Iterator[Finding]:
-    for one in objects:
-        if one.get("kind") != "Namespace":
-            continue
-        name = one["metadata"]["name"]
-        labels = one["metadata"].get("labels") or {}
-        if labels.get("pod-security.kubernetes.io/enforce") != "restricted":
-            text = f"Namespace {name} does not enforce the pod security standard restricted"
-            yield _fault(text, "pod-security", "pod-security.kubernetes.io/enforce: restricted")
-        denies = any(_denies_all(other) for other in objects if _space(other) == name)
-        if not denies:
-            text = f"Namespace {name} has no policy that denies all traffic which is not named"
-            yield _fault(text, "no-default-deny", "a NetworkPolicy with podSelector: {} and both policyTypes")
-
-
-def _denies_all(policy: _Object) -> bool:
-    """Return whether an object is a policy that lets no pod of its namespace reach or be reached."""
-    spec = policy.get("spec") or {}
-    if policy.get("kind") == "CiliumNetworkPolicy":
-        return bool(spec == {"endpointSelector": {}, "ingress": [{}], "egress": [{}]})
-    both = {"Ingress", "Egress"} <= set(spec.get("policyTypes") or ())
-    return (
-        policy.get("kind") == "NetworkPolicy" and both and not any(map(spec.get, ("podSelector", "ingress", "egress")))
-    )
-
-
-def _workload(title: str, one: _Object, labels: dict[str, str]) -> Iterator[Finding]:
-    spec = one.get("spec") or {}
-    wanted = (spec.get("selector") or {}).get("matchLabels") if isinstance(spec.get("selector"), dict) else None
-    if one.get("kind") in ("Deployment", "StatefulSet", "DaemonSet") and not _chosen(wanted, labels):
-        text = f"{title} selects pods that its template does not make"
-        yield _fault(text, "selector-mismatch", "give both the same labels", given=wanted)
-
-
-def _chosen(wanted: dict[str, str] | None, labels: dict[str, str]) -> bool:
-    return bool(wanted) and all(labels.get(key) == value for key, value in (wanted or {}).items())
-
-
-def _containers(title: str, pod: _Object) -> Iterator[Finding]:
-    if not pod.get("containers"):
-        yield _fault(f"{title} has no container", "no-container", "name one with its image")
-    ports: dict[int, str] = {}
-    for container in _all_containers(pod):
-        image = str(container.get("image") or "")
-        last = image.rpartition("/")[2]
-        if not image:
-            yield _fault(f"{title} has a container without an image", "no-image", "image: NAME@sha256:DIGEST")
-        elif "@sha256:" not in image:
-            latest = ":" not in last or last.endswith(":latest")
-            text = "is whatever was pushed last" if latest else "is a tag: another one may run tomorrow"
-            yield _fault(
-                f"{title}: the image {text}",
-                "image-latest" if latest else "image-tag",
-                "NAME@sha256:DIGEST",
-                "error" if latest else "warn",
-                image,
-            )
-        if not ((container.get("resources") or {}).get("limits") or {}).get("memory"):
-            text = f"{title} has no limit of memory: it may take its node's"
-            yield _fault(text, "no-limit", "resources.limits.memory")
-        own = container.get("ports") or []
-        for port in own:
-            number = port.get("containerPort")
-            yield from _range(title, number)
-            if number in ports:
-                yield _fault(f"{title} has the port {number} twice", "same-port", "give each its own", given=number)
-            ports[number] = str(port.get("name", ""))
-        names, numbers = {port.get("name") for port in own}, {port.get("containerPort") for port in own}
-        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
-            probe = container.get(kind) or {}
-            for way in ("httpGet", "tcpSocket", "grpc"):
-                port = (probe.get(way) or {}).get("port")
-                if port is not None and port not in names | numbers:
-                    text = f"{title}: its {kind} asks the port {port}, on which nothing listens"
-                    yield _fault(text, "unknown-port", "a port of the container", given=port)
-        if own and container in (pod.get("containers") or ()) and not container.get("readinessProbe"):
-            text = f"{title} has no readinessProbe: it counts as ready before it answers"
-            yield _fault(text, "no-probe", "readinessProbe")
-        seen = set()
-        for mount in container.get("volumeMounts") or ():
-            if mount.get("mountPath") in seen:
-                text = f"{title} mounts two volumes at {mount.get('mountPath')}"
-                yield _fault(text, "same-mount", "give each its own path")
-            seen.add(mount.get("mountPath"))
-
-
-def _range(title: str, number: Any) -> Iterator[Finding]:
-    if isinstance(number, int) and not 1 <= number <= 65535:
-        yield _fault(f"{title}: {number} is no port", "port-range", "a number from 1 to 65535", given=number)
-
-
-def _pod_security(title: str, pod: _Object) -> Iterator[Finding]:
-    """Yield where a pod is not what the standard `restricted` asks, and where it could be closer."""
+def _restricted(one: _Object, pod: _Object, objects: list[_Object]) -> Iterator[Finding]:
+    """Yield why a namespace that is among the objects, and enforces the pod security standard `restricted`, refuses a pod."""
+    label = "pod-security.kubernetes.io/enforce"
+    spaces = [
+        other for other in objects if _kind(other) == "/Namespace" and _at(other, "metadata", "name") == _space(one)
+    ]
+    enforced = [(_at(space, "metadata", "labels") or {}).get(label) for space in spaces]
+    if "restricted" not in enforced or _at(pod, "os", "name") == "windows":
+        return
     whole = pod.get("securityContext") or {}
-    for key in _HOST_KEYS:
-        if pod.get(key):
-            yield _fault(f"{title} is in its node's world: {key}", "host-access", f"leave {key} out")
-    for volume in pod.get("volumes") or ():
-        if volume.get("hostPath"):
-            text = f"{title} has a folder of its node: {volume.get('name')}"
-            yield _fault(text, "host-access", "a persistentVolumeClaim")
-    if pod.get("automountServiceAccountToken") is not False:
-        text = f"{title} has a key to the API server, which it does not need"
-        yield _fault(text, "token-mounted", "automountServiceAccountToken: false")
+    wrong = [key for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)]
+    wrong += [f"the volume {one.get('name')}" for one in _list(pod, "volumes") if one.keys() - _RESTRICTED_VOLUMES]
     for container in _all_containers(pod):
         own = container.get("securityContext") or {}
         told, capabilities = {**whole, **own}, own.get("capabilities") or {}
-        is_root = told.get("runAsNonRoot") is not True or told.get("runAsUser") == 0 or told.get("runAsGroup") == 0
-        gains = "ALL" not in (capabilities.get("drop") or ()) or set(capabilities.get("add") or ()) - {
-            "NET_BIND_SERVICE"
+        added = set(capabilities.get("add") or ()) - {"NET_BIND_SERVICE"}
+        seccomp = _at(told, "seccompProfile", "type")
+        checks = {
+            "privileged": own.get("privileged"),
+            "runAsUser: 0": 0 in (whole.get("runAsUser"), own.get("runAsUser")),
+            "no runAsNonRoot: true": told.get("runAsNonRoot") is not True,
+            "no allowPrivilegeEscalation: false": own.get("allowPrivilegeEscalation") is not False,
+            "no capabilities: {drop: [ALL]}": "ALL" not in (capabilities.get("drop") or ()),
+            f"capabilities: {{add: [{', '.join(sorted(added))}]}}": added,
+            "no seccompProfile: {type: RuntimeDefault}": seccomp not in ("RuntimeDefault", "Localhost"),
+            "hostPort": any(port.get("hostPort") for port in _list(container, "ports")),
         }
-        seccomp = (told.get("seccompProfile") or {}).get("type") in ("RuntimeDefault", "Localhost")
-        for wrong, text, rule, what in (
-            (is_root, "may run as root", "root", "runAsNonRoot: true, and a runAsUser that is not 0"),
-            (own.get("privileged"), "is privileged", "privileged", "leave privileged out"),
-            (
-                own.get("allowPrivilegeEscalation") is not False,
-                "may gain privileges",
-                "privilege-escalation",
-                "allowPrivilegeEscalation: false",
-            ),
-            (gains, "keeps capabilities of root", "capabilities", "capabilities: {drop: [ALL]}"),
-            (not seccomp, "may call all of the kernel", "seccomp", "seccompProfile: {type: RuntimeDefault}"),
-        ):
-            if wrong:
-                yield _fault(f"{title} {text}", rule, what)
-        if own.get("readOnlyRootFilesystem") is not True:
-            yield _fault(
-                f"{title} may change its own programs", "writable-root", "readOnlyRootFilesystem: true", "warn"
-            )
+        wrong += [what for what, is_wrong in checks.items() if is_wrong]
+    for what in dict.fromkeys(wrong):
+        text = f"{_title(one)} has {what}: its namespace enforces the pod security standard restricted, and refuses its pods"
+        yield _fault(text, "pod-security", "what the standard asks, or another namespace", given=what)
 
 
-def _mounted(title: str, pod: _Object, one: _Object, objects: list[_Object]) -> Iterator[Finding]:
-    """Yield what a pod refers to and is not there."""
-    there = {
-        (other.get("kind"), other["metadata"].get("name")): other for other in objects if _space(other) == _space(one)
+def _selected(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
+    """Yield selectors that choose none of the pods, and ports of a Service that those it chooses do not have."""
+    title, kind = _title(one), _kind(one)
+    where = {"policy/PodDisruptionBudget": "selector", "networking.k8s.io/NetworkPolicy": "podSelector"}.get(kind)
+    if kind != "/Service" and where is None:
+        return
+    selector = _at(one, "spec", where) if where else {"matchLabels": _at(one, "spec", "selector")}
+    wanted = _at(selector, "matchLabels") or {}
+    makers = [(other, _template(other)) for other in objects if _space(other) == _space(one)]
+    makers = [(other, template) for other, template in makers if _list(template, "spec", "containers")]
+    chosen = [(other, template) for other, template in makers if _chosen(selector, _at(template, "metadata", "labels"))]
+    if wanted and makers and not chosen and not wanted.keys() & _ADDED_LABELS:
+        text = f"{title} selects no pod of these manifests"
+        yield _fault(text, "selector-mismatch", "the labels of the pods", "warn", wanted)
+    if kind != "/Service":
+        return
+    # Pods of other kinds, an operator's, may get ports that their template does not name.
+    is_seen = bool(wanted and chosen) and all(_kind(other) in _PODS for other, _ in chosen)
+    known = {
+        (port.get("name"), port.get("protocol", "TCP"))
+        for _, template in chosen
+        for container in _all_containers(template["spec"])
+        for port in _list(container, "ports")
     }
-    volumes = {volume.get("name"): volume for volume in pod.get("volumes") or ()}
-    for container in _all_containers(pod):
-        for mount in container.get("volumeMounts") or ():
-            if mount.get("name") not in volumes:
-                text = f"{title} mounts the volume {mount.get('name')}, which it does not have"
-                yield _fault(text, "unknown-volume", "add it to volumes", given=mount.get("name"))
-    for volume in volumes.values():
-        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
-        if claim:
-            known = there.get(("PersistentVolumeClaim", claim))
-            if known is None:
-                text = f"{title} needs the PersistentVolumeClaim {claim}, which is not there"
-                yield _fault(text, "missing-claim", "add it", given=claim)
-            elif (one.get("spec") or {}).get("replicas", 1) > 1 and known["spec"].get("accessModes") == [
-                "ReadWriteOnce"
-            ]:
-                text = f"{title} has several pods, and {claim} is for one node"
-                yield _fault(text, "shared-claim", "replicas: 1, or ReadWriteMany", given=claim)
-        sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
-        for config in (source.get("configMap") for source in sources):
-            known = there.get(("ConfigMap", config.get("name"))) if config else None
-            if config and known is None:
-                text = f"{title} needs the ConfigMap {config.get('name')}, which is not there"
-                yield _fault(text, "missing-config", "add it", given=config.get("name"))
-            for item in (config or {}).get("items") or ():
-                if known and item.get("key") not in (known.get("data") or {}):
-                    text = f"{title} needs {item.get('key')} of the ConfigMap {config['name']}, which has none"
-                    yield _fault(text, "missing-config", "add the key", given=item.get("key"))
-    account = pod.get("serviceAccountName")
-    if account and account != "default" and ("ServiceAccount", account) not in there:
-        text = f"{title} needs the ServiceAccount {account}, which is not there"
-        yield _fault(text, "missing-account", "add it", given=account)
-
-
-def _nodes(title: str, pod: _Object) -> Iterator[Finding]:
-    """Yield GPUs that cannot be had so, and nodes with GPUs that are taken without."""
-    gpus = False
-    for container in _all_containers(pod):
-        resources = container.get("resources") or {}
-        asked, most = resources.get("requests") or {}, resources.get("limits") or {}
-        names = {name for name in (*asked, *most) if name.endswith("/gpu") or name.startswith("gpu.")}
-        gpus = gpus or bool(names)
-        for name in names:
-            if asked.get(name, most.get(name)) != most.get(name):
-                text = f"{title} asks for {name} as a request; devices are counted by their limit"
-                yield _fault(text, "gpu-limit", f"the same number as resources.limits.{name}")
-    if pod.get("runtimeClassName") == "nvidia" and not gpus:
-        text = f"{title} asks for the runtime of GPUs and for no GPU"
-        yield _fault(text, "runtime-class", "leave runtimeClassName out")
-    affinity = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    if gpus and not affinity:
-        yield _fault(f"{title} does not say whose GPUs it needs", "gpu-vendor", "a nodeAffinity to gpu.vendor", "warn")
-
-
-def _service(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
-    title, spec = _title(one), one.get("spec") or {}
-    if spec.get("type") == "NodePort" or (spec.get("type") == "LoadBalancer" and not _is_bounded(spec)):
-        text = f"{title} is open beside the Ingress: to whoever reaches a node, without its TLS"
-        what = "type: ClusterIP, and an Ingress or a Gateway; or loadBalancerSourceRanges, and no port of nodes"
-        yield _fault(text, "open-service", what, given=spec["type"])
-    chosen = [
-        pod
-        for other in objects
-        if _space(other) == _space(one)
-        for pod, labels in _pod(other)
-        if _chosen(spec.get("selector"), labels)
-    ]
-    if spec.get("selector") and not chosen:
-        text = f"{title} selects no pod: nothing answers behind it"
-        yield _fault(text, "selector-mismatch", "the labels of the pods", given=spec["selector"])
-    there = {
-        key
-        for pod in chosen
-        for container in pod.get("containers") or ()
-        for port in container.get("ports") or ()
-        for key in (port.get("name"), port.get("containerPort"))
-    }
-    for port in spec.get("ports") or ():
+    for port in _list(one, "spec", "ports"):
+        target = port.get("targetPort")
         yield from _range(title, port.get("port"))
-        wanted = port.get("targetPort", port.get("port"))
-        yield from _range(title, wanted)
-        if chosen and wanted not in there:
-            text = f"{title} leads to the port {wanted}, which its pods do not have"
-            yield _fault(text, "unknown-port", "a port of the container", given=wanted)
+        yield from _range(title, target)
+        if is_seen and isinstance(target, str) and (target, port.get("protocol", "TCP")) not in known:
+            text = f"{title} leads to the port {target}, and its pods have none of this name"
+            names = sorted({name for name, _ in known if name})
+            yield _fault(text, "unknown-port", "a port of the container", given=target, allowed=names)
 
 
-def _is_bounded(spec: _Object) -> bool:
-    """Return whether a load balancer lets in named networks only, and nodes no one beside it."""
-    networks = spec.get("loadBalancerSourceRanges") or ()
-    return (
-        bool(networks)
-        and not any(str(network).endswith("/0") for network in networks)
-        and spec.get("allocateLoadBalancerNodePorts") is False
-    )
+def _template(one: _Object) -> Any:
+    """Return the pod that an object makes, those of operators too; None: none."""
+    kind = _kind(one)
+    if kind == "/Pod":
+        return one
+    return _at(one, *_PODS.get(kind, ("spec", "template")))
 
 
-def _ingress(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
-    title, spec = _title(one), one.get("spec") or {}
-    services = _beside(one, objects, "Service")
-    for rule in spec.get("rules") or ():
-        for path in (rule.get("http") or {}).get("paths") or ():
-            service = (path.get("backend") or {}).get("service") or {}
-            known = services.get(str(service.get("name")))
-            port = (service.get("port") or {}).get("name", (service.get("port") or {}).get("number"))
-            ports = known["spec"].get("ports") or () if known else ()
-            if known is None:
-                text = f"{title} leads to the Service {service.get('name')}, which is not there"
-                yield _fault(text, "missing-service", "add it", given=service.get("name"))
-            elif not any(port in (one_port.get("name"), one_port.get("port")) for one_port in ports):
-                text = f"{title} leads to the port {port}, which {service['name']} does not have"
-                yield _fault(text, "unknown-port", "a port of the Service", given=port)
-        hosts = [host for tls in spec.get("tls") or () for host in tls.get("hosts") or ()]
-        if rule.get("host") not in hosts:
-            text = f"{title} publishes {rule.get('host')} without TLS: passwords would be read on the way"
-            yield _fault(text, "no-tls", "tls: with its host")
-
-
-def _route(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
-    title, spec = _title(one), one.get("spec") or {}
-    if not spec.get("parentRefs"):
-        yield _fault(f"{title} is at no Gateway: nobody is sent here", "missing-gateway", "parentRefs")
-    if not spec.get("hostnames"):
-        yield _fault(f"{title} takes the requests to every host name", "no-host", "hostnames")
-    services = _beside(one, objects, "Service")
-    ports = {(name, port.get("port")) for name, other in services.items() for port in other["spec"].get("ports") or ()}
-    for rule in spec.get("rules") or ():
-        for backend in rule.get("backendRefs") or ():
-            if (backend.get("name"), backend.get("port")) not in ports:
-                text = f"{title} leads to {backend.get('name')}:{backend.get('port')}, which is no Service here"
-                yield _fault(text, "missing-service", "a Service and its port", given=backend.get("name"))
-
-
-def _policy(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
-    title, spec = _title(one), one.get("spec") or {}
-    wanted = (spec.get("podSelector") or {}).get("matchLabels")
-    labels = [labels for other in objects if _space(other) == _space(one) for _, labels in _pod(other)]
-    if wanted and not any(_chosen(wanted, known) for known in labels):
-        text = f"{title} is about no pod"
-        yield _fault(text, "selector-mismatch", "the labels of the pods", given=wanted)
-    for way in ("ingress", "egress"):
-        for rule in spec.get(way) or ():
-            if not rule or not rule.get("from" if way == "ingress" else "to"):
-                text = f"{title} allows {way} {'from' if way == 'ingress' else 'to'} everywhere"
-                yield _fault(text, "open-policy", "name who may")
-            for port in rule.get("ports") or ():
-                yield from _range(title, port.get("port"))
-
-
-def _quota(objects: list[_Object], pods: list[tuple[str, _Object, dict[str, str], _Object]]) -> Iterator[Finding]:
-    """Yield quotas that their own namespace's pods do not fit into."""
-    for one in objects:
-        if one.get("kind") != "ResourceQuota":
-            continue
-        hard = (one.get("spec") or {}).get("hard") or {}
-        for key, most in hard.items():
-            where, _, resource = key.partition(".")
-            if where not in ("requests", "limits") or resource == "storage":
-                continue
-            total = sum(
-                _number(((container.get("resources") or {}).get(where) or {}).get(resource, 0))
-                * int((owner.get("spec") or {}).get("replicas", 1))
-                for _, pod, _, owner in pods
-                if _space(owner) == _space(one)
-                for container in pod.get("containers") or ()
-            )
-            if total > _number(most):
-                text = f"{_title(one)} allows {key} = {most}, and its pods ask for more"
-                yield _fault(text, "quota", "raise it, or ask for less", given=most)
-
-
-def _number(quantity: Any) -> float:
-    """Return a quantity as a number; infinite where it is none."""
-    match = re.fullmatch(r"([0-9.]+)(m|[kKMGTP]i?)?", str(quantity))
-    if not match:
-        return float("inf")
-    unit = match[2] or ""
-    power = "kMGTP".find(unit[:1].replace("K", "k")) + 1 if unit not in ("", "m") else 0
-    return float(match[1]) * (0.001 if unit == "m" else (1024 if unit.endswith("i") else 1000) ** power)
-
-
-def _binding(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
-    role = (one.get("roleRef") or {}).get("name")
-    if role in ("cluster-admin", "admin", "edit"):
-        text = f"{_title(one)} lets its subjects change what is here, and read its Secrets"
-        severity = "warn" if role == "edit" else "error"
-        yield _fault(text, "wide-role", "the role view, or one of its own", severity, role)
-
-
-_LOOKS: dict[str, Callable[[_Object, list[_Object]], Iterator[Finding]]] = {
-    "Service": _service,
-    "Ingress": _ingress,
-    "HTTPRoute": _route,
-    "NetworkPolicy": _policy,
-    "RoleBinding": _binding,
-    "ClusterRoleBinding": _binding,
-}
+def _backends(one: _Object, objects: list[_Object]) -> Iterator[Finding]:
+    """Yield ports of an Ingress or a route that the Services among the objects do not have."""
+    asked: list[tuple[Any, Any, Any]] = []
+    if _kind(one) == "networking.k8s.io/Ingress":
+        paths = [path for rule in _list(one, "spec", "rules") for path in _list(rule, "http", "paths")]
+        for backend in (_at(one, "spec", "defaultBackend"), *(path.get("backend") for path in paths)):
+            port = _at(backend, "service", "port") or {}
+            asked.append((_at(backend, "service", "name"), _space(one), port.get("name") or port.get("number")))
+    elif _kind(one) in ("gateway.networking.k8s.io/HTTPRoute", "gateway.networking.k8s.io/GRPCRoute"):
+        for backend in (one for rule in _list(one, "spec", "rules") for one in _list(rule, "backendRefs")):
+            if backend.get("kind", "Service") == "Service":
+                asked.append((backend.get("name"), backend.get("namespace", _space(one)), backend.get("port")))
+    services = {
+        (_space(other), _at(other, "metadata", "name")): other for other in objects if _kind(other) == "/Service"
+    }
+    for name, space, port in asked:
+        known = [
+            tuple(map(other.get, ("name", "port"))) for other in _list(services.get((space, name)), "spec", "ports")
+        ]
+        # `use-annotation` is an action of the load balancer controller of AWS, and no port.
+        if known and port not in (None, "use-annotation", *(key for pair in known for key in pair)):
+            text = f"{_title(one)} leads to the port {port}, which the Service {name} does not have"
+            allowed = [own or number for own, number in known]
+            yield _fault(text, "unknown-port", "a port of the Service", given=port, allowed=allowed)

@@ -195,8 +195,9 @@ def _place_faults(place: KubernetesPlace, blueprint: Blueprint) -> Iterator[tupl
     text, allowed = f"{name} has no port for a load balancer, which has no TLS", 'a port with protocol = "tcp"'
     yield place.load_balancer and not balanced(blueprint), text, name, allowed, "--ingress HOST is for HTTP"
     text, allowed = "a load balancer must know whom it lets in", '[kubernetes] clients = ["10.0.0.0/8"] in the profile'
-    wrong = place.load_balancer and not place.clients
-    yield wrong, text, name, allowed, "name the networks there, and the profile by --on"
+    everybody = not place.clients or any(network.endswith("/0") for network in place.clients)
+    given = ", ".join(place.clients) or name
+    yield place.load_balancer and everybody, text, given, allowed, "name the networks there, and the profile by --on"
     text, allowed = f"{name} asks nobody for credentials, so it is not published", 'a service with guard = "own"'
     wrong = blueprint.guard == "none" and (bool(place.ingress) or place.load_balancer)
     yield wrong, text, name, allowed, "leave --ingress and --load-balancer out"
