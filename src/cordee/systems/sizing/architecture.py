@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from cordee.core.documents.toml_lines import find_line
 from cordee.core.errors import DocumentError
 from cordee.core.words import did_you_mean
 from cordee.machine.foreign_files import parse_json
+from cordee.systems.sizing.quantization import StoredWeights, read_quantization
 
 TABLE_KEYS = (
     "layers", "width", "heads", "kv_heads", "head_width", "ffn", "vocabulary", "gated", "tied", "positions", "experts",
@@ -33,6 +34,7 @@ class Architecture:
         experts_per_token: of `experts`, how many a token goes through.
         extra: parameters beside embedding, blocks and head.
         tokens: of one image, for `vision`; `classes`: of its head.
+        stored: how its file says that weights are stored; None: as they are computed.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Architecture:
     tokens: int = 0
     classes: int = 0
     counted: int = 0
+    stored: StoredWeights | None = None
 
     @property
     def attention_matrix(self) -> int:
@@ -250,7 +253,8 @@ def architecture_of(config: Any, file: str, name: str = "") -> Architecture:
         raise DocumentError(f"{error} is missing", file=file, given=kind) from None
     except (TypeError, ValueError, ZeroDivisionError):
         raise DocumentError("sizes are whole numbers from 1", file=file, given=kind) from None
-    return _checked(found, file, {})
+    found = _checked(found, file, {})
+    return replace(found, stored=read_quantization(config, file, width=found.width, layers=found.layers))
 
 
 def _of_table(path: Path) -> Architecture:
