@@ -84,8 +84,8 @@ def held_parameters(a: Architecture, layout: Layout, stage: PipelineStage) -> fl
     """Return the parameters of one pipeline stage after TP and EP."""
     if a.kind == "count":
         return float(a.counted)
-    experts = stage.layers * a.experts * a.mlp_matrix / layout.tp / layout.ep if a.experts else 0.0
-    rest = stage.layers * (a.block - a.experts * a.mlp_matrix) / layout.tp
+    experts = stage.layers * a.experts_matrix / layout.tp / layout.ep
+    rest = stage.layers * (a.block - a.experts_matrix) / layout.tp
     edge = a.embedding + a.extra + a.positions * a.width if stage.first else 0
     # A head that is the embedding is a copy where it is on another stage.
     head = a.head or (0 if stage.first else a.embedding) if stage.last else 0
@@ -100,8 +100,8 @@ def weight_bytes(a: Architecture, w: Workload, layout: Layout, stage: PipelineSt
         return held * each
     if a.kind == "count":
         return held * stored.mlp.bytes_of(each)
-    experts = stage.layers * a.experts * a.mlp_matrix / layout.ep if a.experts else 0.0
-    mlps = stage.layers * (a.mlps - a.experts * a.mlp_matrix - a.width * a.experts)
+    experts = stage.layers * a.experts_matrix / layout.ep
+    mlps = stage.layers * a.plain_mlps
     parts = [(stage.layers * a.attention_matrix, stored.attention), (mlps, stored.mlp), (experts, stored.experts)]
     parts += [(a.head, stored.head)] if stage.last else []
     less = sum(count * (one.bytes_of(each) - each) for count, one in parts) / layout.tp
@@ -278,7 +278,7 @@ def _backward(
     activations: float | None,
     logits: float | None,
 ) -> MemoryParts:
-    block = (a.block - a.experts * a.mlp_matrix * (1 - 1 / layout.ep)) / layout.tp if a.layers else 0.0
+    block = (a.block - a.experts_matrix * (1 - 1 / layout.ep)) / layout.tp if a.layers else 0.0
     gathers = casts = unreduced = 0.0
     if _sharded(layout) > 1:
         # Two blocks are gathered in 16 bit, the gradients of one are whole in the type that is reduced; embedding and head stay.
@@ -313,7 +313,10 @@ def _inference(
     tokens = w.micro_batch * tokens_of(a, w) / layout.cp
     cache = 0.0
     if a.kind == "decoder":
-        cache = 2 * stage.layers * max(1, a.kv_heads / layout.tp) * a.head_width * tokens * w.activation_bytes
+        # Latent keys and values are of no head, and whole on each rank.
+        parts = 1 if a.kv_rank else min(layout.tp, a.kv_heads)
+        kept = a.cached_tokens(tokens / w.micro_batch) * w.micro_batch * a.cache_width / parts
+        cache = stage.layers * (kept + w.micro_batch * a.state / layout.tp) * w.activation_bytes
     # The widest moment of one block; the logits of the last token of each sequence.
     inside = (2 * a.width + max(a.ffn * (2 if a.gated else 1), 4 * a.width)) * tokens * w.activation_bytes / layout.tp
     logits = w.micro_batch * (a.vocabulary or a.classes) * w.activation_bytes / layout.tp

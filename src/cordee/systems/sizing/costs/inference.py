@@ -83,7 +83,7 @@ def token_seconds(a: Architecture, w: Workload, layout: Layout, device: PlannedG
     read = parts.parameters + parts.others.get("cache of keys and values", 0.0)
     if a.experts:  # of few sequences only the experts that they take
         share = min(1.0, w.micro_batch * a.experts_per_token / a.experts)
-        read -= a.layers * a.experts * a.mlp_matrix * expert_bytes(a, w) / layout.tp / layout.ep * (1 - share)
+        read -= a.layers * a.experts_matrix * expert_bytes(a, w) / layout.tp / layout.ep * (1 - share)
     memory = read / (device.bandwidth * MEMORY)
     matrices = 2.0 * a.multiplied * w.micro_batch / layout.tp / layout.pp / (device.flops * device.sustained * MATRIX)
     launches = a.layers / layout.pp * _KERNELS * _LAUNCH_S
