@@ -7,7 +7,7 @@ from typing import Literal
 from cordee.core.documents.fields import Count, Document
 
 PlanTask = Literal["train", "lora", "qlora", "inference"]
-PlanPrecision = Literal["fp32", "tf32", "bf16", "fp16", "bf16-pure", "fp8"]
+PlanPrecision = Literal["fp32", "tf32", "bf16", "fp16", "bf16-pure", "fp8", "int8", "int4", "nf4"]
 PlanOptimizer = Literal["adamw", "adamw-fused", "adamw-8bit", "sgd", "sgd-plain", "adafactor", "muon", "lamb", "lars"]
 PlanStrategy = Literal["ddp", "zero1", "zero2", "fsdp", "hsdp"]
 PlanCheckpointing = Literal["none", "selective", "full"]
@@ -21,7 +21,7 @@ class PlanTable(Document):
     task: PlanTask = "train"
     """What is done with it."""
     precision: PlanPrecision = "bf16"
-    """Of computing; `bf16` and `fp16` are autocast over fp32 parameters, `bf16-pure` holds them in bf16."""
+    """Of computing; `bf16` and `fp16` are autocast over fp32 parameters, `bf16-pure` holds them in bf16; `int8`, `int4`, `nf4`: of weights, for inference and LoRA."""
     optimizer: PlanOptimizer = "adamw"
     """What steps; `adamw` is PyTorch's default."""
     micro_batch: Count = 1

@@ -152,7 +152,7 @@ def test_impossible_divisions_say_why(read, config, layout, why):
 
 def test_an_unknown_architecture_is_refused_with_those_that_are_known(read):
     with pytest.raises(DocumentError) as error:
-        read({"model_type": "mamba"})
+        read({"model_type": "albert", "num_hidden_layers": 12})
     assert "llama" in str(error.value.allowed)
     with pytest.raises(DocumentError):
         read({"model_type": "llama", "hidden_size": 4096})

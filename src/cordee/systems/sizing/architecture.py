@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from cordee.core.documents.toml_lines import find_line
 from cordee.core.errors import DocumentError
 from cordee.core.words import did_you_mean
 from cordee.machine.foreign_files import parse_json
+from cordee.systems.sizing.quantization import StoredWeights, read_quantization
+from cordee.systems.sizing.readers import READERS, usual_sizes
 
 TABLE_KEYS = (
     "layers", "width", "heads", "kv_heads", "head_width", "ffn", "vocabulary", "gated", "tied", "positions", "experts",
@@ -25,14 +27,24 @@ class Architecture:
 
     Attributes:
         kind: `decoder`, `encoder`, `vision`, or `count`: only its parameters are known.
-        width: of the residual stream; `head_width`: of one head; `ffn`: of the MLP, of one expert where there are experts.
+        layers: blocks; those of an encoder and of a decoder together.
+        width: of the residual stream; `head_width`: of one head, 0 where there is no attention; `ffn`: of the MLP, of one expert where there are experts.
         gated: whether the MLP has a gate (SwiGLU), a third matrix.
         tied: whether the head shares the embedding.
         positions: learned ones.
         biases: whether matrices and norms have biases; `qkv_biases`: whether only those of queries, keys and values have.
-        experts_per_token: of `experts`, how many a token goes through.
+        rest: parameters of one block that are in no matrix of attention or MLP; None: two norms and these biases.
+        attentions: of one block, in the mean: 1.5 where every second one also has a cross attention.
+        experts_per_token: of `experts`, how many a token goes through; `shared_ffn`: the width of those that every token goes through.
+        dense_layers: blocks without experts, with an MLP of `dense_ffn`.
+        q_rank, kv_rank: of queries, and of keys and values, in latent attention (MLA); 0: whole matrices. `rope_width`, `value_width`: of
+            its heads' rotated part, and of their values.
+        window: tokens that `windowed` of the layers look back.
+        state: numbers of one sequence that a block without attention keeps.
         extra: parameters beside embedding, blocks and head.
         tokens: of one image, for `vision`; `classes`: of its head.
+        counted: parameters, where only they are known.
+        stored: how its file says that weights are stored; None: as they are computed.
     """
 
     name: str
@@ -49,37 +61,80 @@ class Architecture:
     positions: int = 0
     biases: bool = False
     qkv_biases: bool = False
+    rest: int | None = None
+    attentions: float = 1.0
     experts: int = 0
     experts_per_token: int = 0
+    shared_ffn: int = 0
+    dense_layers: int = 0
+    dense_ffn: int = 0
+    q_rank: int = 0
+    kv_rank: int = 0
+    rope_width: int = 0
+    value_width: int = 0
+    window: int = 0
+    windowed: int = 0
+    state: int = 0
     extra: int = 0
     tokens: int = 0
     classes: int = 0
     counted: int = 0
+    stored: StoredWeights | None = None
 
     @property
-    def attention_matrix(self) -> int:
-        """Parameters of the four matrices of one attention."""
+    def attention_matrix(self) -> float:
+        """Parameters of the matrices of one block's attention."""
         inner = self.heads * self.head_width
-        return 2 * self.width * inner + 2 * self.width * self.kv_heads * self.head_width
+        if not self.kv_rank:
+            return self.attentions * (2 * self.width * inner + 2 * self.width * self.kv_heads * self.head_width)
+        queries = self.q_rank * (self.width + inner) if self.q_rank else self.width * inner
+        wide = self.head_width - self.rope_width + self.value_width
+        keys = self.width * (self.kv_rank + self.rope_width) + self.kv_rank * self.heads * wide
+        return queries + keys + self.heads * self.value_width * self.width
 
     @property
     def mlp_matrix(self) -> int:
         """Parameters of the matrices of one MLP, or of one expert."""
-        return (3 if self.gated else 2) * self.width * self.ffn
+        return self._mlp(self.ffn)
+
+    def _mlp(self, ffn: int) -> int:
+        return (3 if self.gated else 2) * self.width * ffn
 
     @property
-    def block(self) -> int:
-        """Parameters of one block, all experts among them."""
+    def block(self) -> float:
+        """Parameters of one block, all experts among them; the mean where blocks differ."""
         norms = 2 * self.width * (2 if self.biases else 1)
         inner, kv = self.heads * self.head_width, self.kv_heads * self.head_width
         biases = inner + 2 * kv if self.biases or self.qkv_biases else 0
         biases += 2 * self.width + self.ffn if self.biases else 0
-        return self.attention_matrix + self.mlps + norms + biases
+        return self.attention_matrix + self.mlps + (norms + biases if self.rest is None else self.rest)
 
     @property
-    def mlps(self) -> int:
+    def _sparse(self) -> float:
+        """The share of blocks that has experts."""
+        return 1 - min(self.dense_layers, self.layers) / max(1, self.layers) if self.experts else 0.0
+
+    @property
+    def experts_matrix(self) -> float:
+        """Parameters of the experts of one block, in the mean."""
+        return self._sparse * self.experts * self.mlp_matrix
+
+    @property
+    def plain_mlps(self) -> float:
+        """Parameters of one block's MLPs that every token goes through, in the mean: shared experts, MLPs of blocks without experts."""
+        if not self.experts:
+            return self.mlp_matrix
+        return self._sparse * self._mlp(self.shared_ffn) + (1 - self._sparse) * self._mlp(self.dense_ffn)
+
+    @property
+    def router(self) -> float:
+        """Parameters of what chooses experts, in one block."""
+        return self._sparse * self.width * self.experts
+
+    @property
+    def mlps(self) -> float:
         """Parameters of the MLPs of one block, with the router of experts."""
-        return self.experts * self.mlp_matrix + self.width * self.experts if self.experts else self.mlp_matrix
+        return self.experts_matrix + self.plain_mlps + self.router
 
     @property
     def embedding(self) -> int:
@@ -97,7 +152,7 @@ class Architecture:
         if self.kind == "count":
             return self.counted
         norms = self.width * (2 if self.biases else 1)
-        return (
+        return round(
             self.embedding
             + self.head
             + self.positions * self.width
@@ -107,109 +162,21 @@ class Architecture:
         )
 
     @property
-    def multiplied(self) -> int:
+    def multiplied(self) -> float:
         """Parameters that a token is multiplied with: matrices of the experts that it takes, and the head."""
-        mlps = max(1, self.experts_per_token) * self.mlp_matrix + self.width * self.experts
+        experts = self._sparse * self.experts_per_token * self.mlp_matrix
+        mlps = experts + self.plain_mlps + self.router
         return self.layers * (self.attention_matrix + mlps) + (self.head if self.classes else self.embedding)
 
+    @property
+    def cache_width(self) -> float:
+        """Numbers that a token leaves in the cache of one block: keys and values of all heads, or what MLA makes them of."""
+        return self.kv_rank + self.rope_width if self.kv_rank else 2 * self.kv_heads * self.head_width
 
-def _llama(config: Mapping[str, Any]) -> dict[str, Any]:
-    heads = int(config["num_attention_heads"])
-    return {
-        "layers": config["num_hidden_layers"],
-        "width": config["hidden_size"],
-        "heads": heads,
-        "kv_heads": config.get("num_key_value_heads") or heads,
-        "head_width": config.get("head_dim") or config["hidden_size"] // heads,
-        "ffn": config["intermediate_size"],
-        "vocabulary": config["vocab_size"],
-        "gated": True,
-        "tied": bool(config.get("tie_word_embeddings", False)),
-    }
-
-
-def _qwen(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {**_llama(config), "qkv_biases": True}
-
-
-def _qwen3(config: Mapping[str, Any]) -> dict[str, Any]:
-    found = _llama(config)
-    return {**found, "extra": 2 * found["head_width"] * found["layers"]}  # norms of queries and keys
-
-
-def _mixtral(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        **_llama(config),
-        "experts": config["num_local_experts"],
-        "experts_per_token": config["num_experts_per_tok"],
-    }
-
-
-def _qwen3_moe(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        **_qwen3(config),
-        "ffn": config["moe_intermediate_size"],
-        "experts": config["num_experts"],
-        "experts_per_token": config["num_experts_per_tok"],
-    }
-
-
-def _gemma(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {**_llama({"head_dim": 256, **config}), "tied": bool(config.get("tie_word_embeddings", True))}
-
-
-def _neox(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {**_llama(config), "gated": False, "biases": True}
-
-
-def _gpt2(config: Mapping[str, Any]) -> dict[str, Any]:
-    width = config["n_embd"]
-    named = {"hidden_size": width, "num_hidden_layers": config["n_layer"], "num_attention_heads": config["n_head"]}
-    sizes = {**named, "intermediate_size": config.get("n_inner") or 4 * width, "vocab_size": config["vocab_size"]}
-    return {**_neox(sizes), "tied": True, "positions": config.get("n_positions", 1024)}
-
-
-def _bert(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what encoders of text and of pictures share."""
-    return {**_neox({"vocab_size": 0, **config}), "gated": False, "tied": True}
-
-
-def _encoder(config: Mapping[str, Any]) -> dict[str, Any]:
-    found, width = _bert(config), config["hidden_size"]
-    # The embedding of types and its norm; the pooler.
-    extra = config.get("type_vocab_size", 2) * width + 2 * width + width * width + width
-    return {**found, "kind": "encoder", "positions": config["max_position_embeddings"], "extra": extra}
-
-
-def _vit(config: Mapping[str, Any]) -> dict[str, Any]:
-    width, patch = config["hidden_size"], config.get("patch_size", 16)
-    labels, tokens = config.get("id2label"), (config.get("image_size", 224) // patch) ** 2 + 1
-    return {
-        **_bert({**config, "vocab_size": 0}),
-        "kind": "vision",
-        "positions": tokens,
-        "tokens": tokens,
-        "classes": len(labels) if isinstance(labels, dict) else config.get("num_labels", 2),
-        # The matrix of patches with its bias, and the class token.
-        "extra": config.get("num_channels", 3) * patch * patch * width + width + width,
-    }
-
-
-READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "llama": _llama,
-    "mistral": _llama,
-    "mixtral": _mixtral,
-    "qwen2": _qwen,
-    "qwen3": _qwen3,
-    "qwen3_moe": _qwen3_moe,
-    "phi3": _llama,
-    "gemma": _gemma,
-    "gpt_neox": _neox,
-    "gpt2": _gpt2,
-    "bert": _encoder,
-    "roberta": _encoder,
-    "vit": _vit,
-}
+    def cached_tokens(self, tokens: float) -> float:
+        """Return of how many of a sequence's tokens a block keeps keys and values, in the mean: windows bound them."""
+        share = self.windowed / max(1, self.layers)
+        return share * min(tokens, self.window) + (1 - share) * tokens if self.window else tokens
 
 
 def read_architecture(path: Path) -> Architecture:
@@ -221,12 +188,24 @@ def read_architecture(path: Path) -> Architecture:
     return _of_table(path) if path.suffix == ".toml" else _of_config(path)
 
 
+class UnknownArchitectureError(DocumentError):
+    """The sizes of a config.json cannot be told from it alone."""
+
+
 def _of_config(path: Path) -> Architecture:
+    return architecture_of(read_config(path), str(path), path.stem)
+
+
+def read_config(path: Path) -> Any:
+    """Return what is in a config.json.
+
+    Raises:
+        DocumentError: it cannot be read.
+    """
     try:
-        config = parse_json(read_text(path, "a config.json"))
+        return parse_json(read_text(path, "a config.json"))
     except ValueError as error:
         raise DocumentError(f"cannot be read as JSON: {error}", file=str(path)) from None
-    return architecture_of(config, str(path), path.stem)
 
 
 def architecture_of(config: Any, file: str, name: str = "") -> Architecture:
@@ -237,20 +216,49 @@ def architecture_of(config: Any, file: str, name: str = "") -> Architecture:
     """
     kind = config.get("model_type") if isinstance(config, dict) else None
     if kind not in READERS:
-        raise DocumentError(
+        raise UnknownArchitectureError(
             "the architecture is not known",
             file=file,
             given=kind,
             allowed=", ".join(READERS),
-            next="give a function that makes the model (`cordee plan FILE.py:FUNCTION`), which is traced, or a table [model]",
+            next=_without_reader(config),
         )
     try:
         found = Architecture(name=str(config.get("_name_or_path") or kind or name), **READERS[kind](config))
     except KeyError as error:
-        raise DocumentError(f"{error} is missing", file=file, given=kind) from None
+        raise UnknownArchitectureError(
+            f"{error} is missing",
+            file=file,
+            given=kind,
+            next="add it, or install transformers beside Cordée, which knows its default",
+        ) from None
     except (TypeError, ValueError, ZeroDivisionError):
         raise DocumentError("sizes are whole numbers from 1", file=file, given=kind) from None
-    return _checked(found, file, {})
+    return with_stored(_checked(found, file, {}), config, file)
+
+
+def _without_reader(config: Any) -> str:
+    """Return what helps where nobody knows an architecture: a table of what is in its config, among others."""
+    said = usual_sizes(config) if isinstance(config, dict) else {}
+    names = {"layers": "num_hidden_layers", "width": "hidden_size", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
+             "ffn": "intermediate_size", "vocabulary": "vocab_size"}  # fmt: skip
+    table = ", ".join(
+        f"{key} = {said.get(name, '?')}" for key, name in names.items() if name in said or key != "kv_heads"
+    )
+    return (
+        "install torch and a version of transformers that has it beside Cordée (and leave out --no-run), which count it; give a function that makes the model "
+        f"(`cordee plan FILE.py:FUNCTION`), which is traced; or a TOML file with a table [model]: {table}"
+    )
+
+
+def with_stored(found: Architecture, config: Mapping[str, Any], file: str) -> Architecture:
+    """Return an architecture with how its config says that weights are stored.
+
+    Raises:
+        DocumentError: this is not understood.
+    """
+    sizes = {"width": found.width or 4096, "layers": found.layers}
+    return replace(found, stored=read_quantization(config, file, **sizes))
 
 
 def _of_table(path: Path) -> Architecture:
@@ -303,7 +311,7 @@ def _checked(found: Architecture, file: str, lines: Mapping[str, int | None]) ->
     """
     if found.kind == "count":
         return found
-    sizes = (found.layers, found.width, found.heads, found.kv_heads, found.head_width, found.ffn)
+    sizes = (found.layers, found.width, found.heads, found.kv_heads, found.head_width or found.state, found.ffn)
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         names = "layers, width, heads, heads of keys and values, width of a head, MLP"
         raise DocumentError(

@@ -22,7 +22,11 @@ _SNIPPETS = ("fsdp2", "accelerate", "deepspeed", "megatron")
 @click.command()
 @click.argument("target")
 @click.option("--task", type=click.Choice(TASKS), help="What is done (default: train).")
-@click.option("--precision", type=click.Choice(PRECISIONS), help="bf16, fp16: autocast (default: bf16).")
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    help="bf16, fp16: autocast (default: bf16); int8, int4, nf4: of weights that are not trained.",
+)
 @click.option("--optimizer", type=click.Choice(list(OPTIMIZERS)), help="Default: adamw, which is PyTorch's.")
 @click.option("--micro-batch", type=click.IntRange(1, 1 << 20), help="Samples of one rank in one forward (default: 1).")
 @click.option("--batch", type=click.IntRange(1, 1 << 24), help="Samples of all ranks in one step.")

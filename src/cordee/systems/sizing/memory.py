@@ -11,6 +11,7 @@ from typing import Any
 
 from cordee.systems.sizing.architecture import Architecture
 from cordee.systems.sizing.parallelism import ALONE, Layout, PipelineStage, micro_batches, pipeline_stages, tokens_of
+from cordee.systems.sizing.quantization import OPTIONS, StoredWeights
 from cordee.systems.sizing.workload import OPTIMIZERS, Workload
 
 # Memory that the allocator holds beyond what is allocated, over all that comes and goes; compiled code asks for fewer sizes.
@@ -90,12 +91,40 @@ def held_parameters(a: Architecture, layout: Layout, stage: PipelineStage) -> fl
     """Return the parameters of one pipeline stage after TP and EP."""
     if a.kind == "count":
         return float(a.counted)
-    experts = stage.layers * a.experts * a.mlp_matrix / layout.tp / layout.ep if a.experts else 0.0
-    rest = stage.layers * (a.block - a.experts * a.mlp_matrix) / layout.tp
+    experts = stage.layers * a.experts_matrix / layout.tp / layout.ep
+    rest = stage.layers * (a.block - a.experts_matrix) / layout.tp
     edge = a.embedding + a.extra + a.positions * a.width if stage.first else 0
     # A head that is the embedding is a copy where it is on another stage.
     head = a.head or (0 if stage.first else a.embedding) if stage.last else 0
     return rest + experts + (edge + head) / layout.tp
+
+
+def weight_bytes(a: Architecture, w: Workload, layout: Layout, stage: PipelineStage) -> float:
+    """Return what the parameters of one pipeline stage weigh after TP and EP, where they are held quantized or are not trained."""
+    held, each = held_parameters(a, layout, stage), w.parameter_bytes
+    stored = stored_weights(a, w)
+    if stored is None:
+        return held * each
+    if a.kind == "count":
+        return held * stored.mlp.bytes_of(each)
+    experts = stage.layers * a.experts_matrix / layout.ep
+    mlps = stage.layers * a.plain_mlps
+    parts = [(stage.layers * a.attention_matrix, stored.attention), (mlps, stored.mlp), (experts, stored.experts)]
+    parts += [(a.head, stored.head)] if stage.last else []
+    less = sum(count * (one.bytes_of(each) - each) for count, one in parts) / layout.tp
+    matrices = stage.layers * (4 + (3 if a.gated else 2) * (a.experts / layout.ep if a.experts else 1)) / layout.tp
+    return held * each + less + matrices * stored.each_matrix
+
+
+def expert_bytes(a: Architecture, w: Workload) -> float:
+    """Return the bytes of one weight of an expert."""
+    stored = stored_weights(a, w)
+    return w.parameter_bytes if stored is None else stored.experts.bytes_of(w.parameter_bytes)
+
+
+def stored_weights(a: Architecture, w: Workload) -> StoredWeights | None:
+    """Return how weights are stored: as their file says, else as the workload does; None: as they are computed."""
+    return (a.stored if w.task != "train" else None) or OPTIONS.get(w.quantized)
 
 
 def formula_parts(a: Architecture, workload: Workload, layout: Layout = ALONE) -> MemoryParts:
@@ -109,7 +138,7 @@ def formula_parts(a: Architecture, workload: Workload, layout: Layout = ALONE) -
 def _stage_parts(a: Architecture, w: Workload, layout: Layout, stage: PipelineStage) -> MemoryParts:
     held = held_parameters(a, layout, stage)
     lora = _lora(a, w) / layout.tp / layout.pp
-    states = _states(a, w, layout, held, lora)
+    states = _states(a, w, layout, stage, held, lora)
     if not w.trains:
         return _inference(a, w, layout, stage, states)
     activations, logits = _activations(a, w, layout, stage), _logits(a, w, layout) if stage.last else 0.0
@@ -149,19 +178,19 @@ def _lora(a: Architecture, w: Workload) -> float:
     return a.layers * w.rank * (2 * a.width + inner + kv)
 
 
-def _states(a: Architecture, w: Workload, layout: Layout, held: float, lora: float) -> dict[str, float]:
+def _states(
+    a: Architecture, w: Workload, layout: Layout, stage: PipelineStage, held: float, lora: float
+) -> dict[str, float]:
     sharded = _sharded(layout)
     optimizer = OPTIMIZERS[w.optimizer]
     if w.task in ("lora", "qlora"):
-        ends = (a.embedding + a.head) / layout.tp / layout.pp
-        weight = 2 * ends + (held - ends) * w.parameter_bytes if w.task == "qlora" else held * w.parameter_bytes
         return {
-            "parameters": weight / sharded + lora * 4 / sharded,
+            "parameters": weight_bytes(a, w, layout, stage) / sharded + lora * 4 / sharded,
             "gradients": lora * 4 / sharded,
             "optimizer": lora * optimizer.states / _divided(layout),
         }
     if not w.trains:
-        return {"parameters": held * w.parameter_bytes / sharded, "gradients": 0.0, "optimizer": 0.0}
+        return {"parameters": weight_bytes(a, w, layout, stage) / sharded, "gradients": 0.0, "optimizer": 0.0}
     each, gradient = w.parameter_bytes, w.parameter_bytes
     per_state = optimizer.states * w.state_scale
     if layout.zero and w.casts:
@@ -258,7 +287,7 @@ def _backward(
     activations: float | None,
     logits: float | None,
 ) -> MemoryParts:
-    block = (a.block - a.experts * a.mlp_matrix * (1 - 1 / layout.ep)) / layout.tp if a.layers else 0.0
+    block = (a.block - a.experts_matrix * (1 - 1 / layout.ep)) / layout.tp if a.layers else 0.0
     gathers = casts = unreduced = 0.0
     if _sharded(layout) > 1:
         # Two blocks are gathered in 16 bit, the gradients of one are whole in the type that is reduced; embedding and head stay.
@@ -293,7 +322,10 @@ def _inference(
     tokens = w.micro_batch * tokens_of(a, w) / layout.cp
     cache = 0.0
     if a.kind == "decoder":
-        cache = 2 * stage.layers * max(1, a.kv_heads / layout.tp) * a.head_width * tokens * w.activation_bytes
+        # Latent keys and values are of no head, and whole on each rank.
+        parts = 1 if a.kv_rank else min(layout.tp, a.kv_heads)
+        kept = a.cached_tokens(tokens / w.micro_batch) * w.micro_batch * a.cache_width / parts
+        cache = stage.layers * (kept + w.micro_batch * a.state / layout.tp) * w.activation_bytes
     # The widest moment of one block; the logits of the last token of each sequence.
     inside = (2 * a.width + max(a.ffn * (2 if a.gated else 1), 4 * a.width)) * tokens * w.activation_bytes / layout.tp
     logits = w.micro_batch * (a.vocabulary or a.classes) * w.activation_bytes / layout.tp

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from cordee.core.errors import CordeeError
+from cordee.core.errors import CordeeError, UsageError
 from cordee.core.findings import Finding
 from cordee.core.units import format_size
 from cordee.systems.sizing.architecture import Architecture, architecture_of
@@ -31,7 +31,7 @@ from cordee.systems.sizing.layouts import (
 from cordee.systems.sizing.memory import formula_parts
 from cordee.systems.sizing.parallelism import Layout
 from cordee.systems.sizing.traced import TracedModel
-from cordee.systems.sizing.workload import OPTIMIZERS, Workload
+from cordee.systems.sizing.workload import FROZEN, OPTIMIZERS, Workload
 
 _SHOWN = 6
 _DISAGREES = 0.15
@@ -162,7 +162,11 @@ def make_plan_of(
     Args:
         layout: the one that is asked about; None: the best on `gpus`, or one GPU.
         gpus: how many there are; None: layouts are ranked on the fewest that it fits on.
+
+    Raises:
+        UsageError: the workload cannot be done with weights that are stored as these are.
     """
+    _check_weights(model, workload)
     fewest = smallest(model, workload, device) if device else None
     count = gpus or (layout.gpus if layout else fewest.layout.gpus if fewest else 1)
     ranking = ranked(model, workload, device, count) if device else []
@@ -172,6 +176,41 @@ def make_plan_of(
         model, workload, device, here, tuple(named(ranking, _SHOWN)), fewest, tuple(changed), (), goal, kept
     )
     return replace(plan, findings=tuple(_findings(plan)))
+
+
+def _check_weights(model: Model, w: Workload) -> None:
+    """Refuse to train weights that are held quantized, and to quantize those that are, or that code makes.
+
+    Raises:
+        UsageError: this is asked for.
+    """
+    stored = model.stored if isinstance(model, Architecture) else None
+    if stored is not None and w.task == "train":
+        raise UsageError(
+            "quantized weights are not trained",
+            given=f"quantization_config of {stored.method}, task train",
+            allowed="--task inference, lora (matrices beside quantized weights), qlora",
+            next="--task lora; or plan a copy of the file without quantization_config: the weights before they were quantized",
+        )
+    if w.precision not in FROZEN:
+        return
+    if w.task == "train" or (w.task == "qlora" and w.precision != "nf4"):
+        allowed = "--task qlora holds weights in nf4" if w.task == "qlora" else "--task inference, lora, qlora"
+        hint = "leave out --precision" if w.task == "qlora" else "--task lora --precision " + w.precision
+        raise UsageError(
+            "weights of this precision are not trained",
+            given=f"{w.precision}, task {w.task}",
+            allowed=allowed,
+            next=hint,
+        )
+    if stored is not None:
+        hint = "leave out --precision, or plan a copy of the file without quantization_config"
+        raise UsageError(
+            "the file says how its weights are quantized", given=f"{w.precision}, and {stored.method}", next=hint
+        )
+    if isinstance(model, TracedModel):
+        hint = "quantize in the function, or give the model's config.json"
+        raise UsageError("weights of a traced model are as its code makes them", given=w.precision, next=hint)
 
 
 def _findings(plan: SizedPlan) -> list[Finding]:

@@ -24,6 +24,7 @@ from cordee.systems.sizing.architecture import read_architecture
 from cordee.systems.sizing.cache import digest_of, keep_trace, known_trace
 from cordee.systems.sizing.costs.goal import read_goal
 from cordee.systems.sizing.costs.host_memory import KEPT_CHECKPOINTS
+from cordee.systems.sizing.counted import sizes_of
 from cordee.systems.sizing.devices import PlannedGpu, as_measured, device_of, device_of_partition
 from cordee.systems.sizing.layouts import Model, refusal_of
 from cordee.systems.sizing.parallelism import SCHEDULES, Layout
@@ -92,7 +93,7 @@ def plan_target(target: str, cluster: str | None, given: Mapping[str, Any], *, n
             _refuse_options_of_scripts(given)
         model = traced(TraceTarget(where, function, (), sys.executable, where.parent), workload, gpu=on_gpu)
     else:
-        model = read_architecture(Path(path))
+        model = sizes_of(Path(path), None if no_run else sys.executable)
     gpus = given.get("gpus")
     layout = layout_of(loaded, given.get("strategy") or table.strategy, model, gpus) if loaded else None
     if given.get("layout"):
@@ -279,7 +280,7 @@ def model_of(loaded: LoadedJob, workload: Workload, *, no_run: bool) -> Model | 
     """Return a job's model, traced where its sizes are not given."""
     target = target_of(loaded)
     if isinstance(target, Path):
-        return read_architecture(target)
+        return sizes_of(target, None if no_run else _python(loaded))
     if no_run:
         return known_model(loaded, workload)
     if target is None:

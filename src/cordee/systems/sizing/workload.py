@@ -10,6 +10,7 @@ from cordee.job.plan_table import PlanCheckpointing, PlanPrecision, PlanStrategy
 TASKS: tuple[str, ...] = get_args(PlanTask)
 PRECISIONS: tuple[str, ...] = get_args(PlanPrecision)
 CHECKPOINTINGS: tuple[str, ...] = get_args(PlanCheckpointing)
+FROZEN = ("int8", "int4", "nf4")  # weights of such precisions are not trained
 STRATEGIES: tuple[str, ...] = get_args(PlanStrategy)
 
 
@@ -40,7 +41,7 @@ class Workload:
     Attributes:
         task: of TASKS; `inference` has no gradients and a cache of keys and values for `sequence` tokens.
         precision: of PRECISIONS; `bf16` and `fp16` are autocast over fp32 parameters, `bf16-pure` parameters in bf16,
-            `fp8` matrices in fp8 over bf16 activations.
+            `fp8` matrices in fp8 over bf16 activations; `int8`, `int4` and `nf4` are of frozen weights.
         micro_batch: sequences, or images, of one rank in one forward; `batch`: of all ranks in one step.
         sequence: tokens of one sequence.
         checkpointing: of activations.
@@ -80,15 +81,21 @@ class Workload:
 
     @property
     def parameter_bytes(self) -> float:
-        """Bytes of one parameter that is held."""
+        """Bytes of one parameter that is held, and not quantized."""
         if self.task == "qlora":
-            return 0.5 + 4 / 64 / 4  # NF4 in blocks of 64, their scales quantised once more
+            return 2
         pure = self.precision == "bf16-pure" or (not self.trains and self.precision != "fp32")
         if self.task == "lora":
             pure = self.precision not in ("fp32", "tf32")
-        if self.precision == "fp8" and not self.trains:
-            return 1
         return 2 if pure and self.precision != "tf32" else 4
+
+    @property
+    def quantized(self) -> str:
+        """The precision in which frozen weights are held, if it is not that of computing."""
+        if self.task == "qlora":
+            return "nf4"
+        known = FROZEN if self.trains else (*FROZEN, "fp8")
+        return self.precision if self.precision in known and self.task != "train" else ""
 
     @property
     def state_scale(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 from cordee.systems.sizing.architecture import Architecture
 from cordee.systems.sizing.costs.step_time import collective_seconds, step_time
 from cordee.systems.sizing.devices import MATRIX, MEMORY, PlannedGpu
-from cordee.systems.sizing.memory import formula_parts
+from cordee.systems.sizing.memory import expert_bytes, formula_parts
 from cordee.systems.sizing.parallelism import Layout
 from cordee.systems.sizing.workload import Workload
 
@@ -83,7 +83,7 @@ def token_seconds(a: Architecture, w: Workload, layout: Layout, device: PlannedG
     read = parts.parameters + parts.others.get("cache of keys and values", 0.0)
     if a.experts:  # of few sequences only the experts that they take
         share = min(1.0, w.micro_batch * a.experts_per_token / a.experts)
-        read -= a.layers * a.experts * a.mlp_matrix * w.parameter_bytes / layout.tp / layout.ep * (1 - share)
+        read -= a.layers * a.experts_matrix * expert_bytes(a, w) / layout.tp / layout.ep * (1 - share)
     memory = read / (device.bandwidth * MEMORY)
     matrices = 2.0 * a.multiplied * w.micro_batch / layout.tp / layout.pp / (device.flops * device.sustained * MATRIX)
     launches = a.layers / layout.pp * _KERNELS * _LAUNCH_S

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from cordee.systems.sizing.architecture import Architecture
 from cordee.systems.sizing.devices import ATTENTION, MATRIX, MATRIX_FP8, MEMORY, MOVED, PlannedGpu
-from cordee.systems.sizing.memory import block_elements, offloaded_activations
-from cordee.systems.sizing.parallelism import Layout, bubble_seconds, micro_batches, tokens_of
+from cordee.systems.sizing.memory import block_elements, offloaded_activations, weight_bytes
+from cordee.systems.sizing.parallelism import ALONE, Layout, PipelineStage, bubble_seconds, micro_batches, tokens_of
 from cordee.systems.sizing.traced import TracedModel
 from cordee.systems.sizing.workload import Workload
 
@@ -151,7 +151,7 @@ def _moved(a: Architecture, w: Workload, layout: Layout, tokens: int, again: flo
     shards = layout.tp * layout.pp * layout.cp
     elements = a.layers * block_elements(a, w.compiled) * tokens / shards * w.activation_bytes
     if not w.trains:
-        return elements * 3.0 + a.parameters * w.parameter_bytes / layout.tp / layout.pp
+        return elements * 3.0 + weight_bytes(a, w, ALONE, PipelineStage(a.layers)) / layout.tp / layout.pp
     traffic = TRAFFIC_COMPILED if w.compiled else TRAFFIC
     return elements * traffic * (1 + again / 3) + tokens * (a.vocabulary or a.classes) * 30.0 / shards
 

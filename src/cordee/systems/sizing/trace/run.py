@@ -20,7 +20,7 @@ from cordee.systems.sizing.workload import Workload
 LIMIT_S = 300.0
 LIMIT_BYTES = 6 << 30
 _MOST_ANSWER = 1 << 20
-_CHILD = Path(__file__).with_name("child.py")
+_HERE = Path(__file__).parent
 
 
 class TraceError(CordeeError):
@@ -62,12 +62,39 @@ def trace(
             "optimizer": workload.optimizer, "micro_batch": workload.micro_batch, "sequence": workload.sequence,
             "checkpointing": workload.checkpointing, "rank": workload.rank, "scratch": scratch,
         }  # fmt: skip
-        return _asked(request, python, folder, environ, limit_s)
+        found = _asked(request, python, folder, environ, limit_s)
+        return TracedModel.from_document(found["traced"])
+
+
+def count_config(
+    config: Mapping[str, Any], file: Path, *, python: str, environ: Mapping[str, str] = os.environ
+) -> dict[str, Any]:
+    """Return the sizes of the model that `transformers` makes of a config, without weights, and without code of the model's own.
+
+    Args:
+        python: that has `transformers` and torch.
+
+    Raises:
+        TraceError: it cannot be made; says why.
+    """
+    with tempfile.TemporaryDirectory(prefix="cordee-plan-") as scratch:
+        copy = Path(scratch) / "request.json"
+        copy.write_text(json.dumps(dict(config)))
+        request = {
+            "path": str(file), "function": "", "folder": scratch, "scratch": scratch, "memory_bytes": LIMIT_BYTES,
+            "config": str(copy),
+        }  # fmt: skip
+        return dict(_asked(request, python, Path(scratch), environ, LIMIT_S, "sizes.py")["sizes"])
 
 
 def _asked(
-    request: dict[str, Any], python: str, folder: Path, environ: Mapping[str, str], limit_s: float
-) -> TracedModel:
+    request: dict[str, Any],
+    python: str,
+    folder: Path,
+    environ: Mapping[str, str],
+    limit_s: float,
+    child_file: str = "child.py",
+) -> dict[str, Any]:
     """Return what a child answers to a request."""
     reading, writing = os.pipe()
     request["answer_fd"] = writing
@@ -85,7 +112,7 @@ def _asked(
     }
     try:
         child = subprocess.Popen(
-            [python, str(_CHILD), json.dumps(request)],
+            [python, str(_HERE / child_file), json.dumps(request)],
             pass_fds=(writing,), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             env=env, cwd=folder, start_new_session=True,
         )  # fmt: skip
@@ -103,7 +130,7 @@ def _asked(
     if late:
         hint = "give a function that returns the model (FILE.py:NAME), or --no-run with a config.json"
         raise TraceError(f"the trace took more than {limit_s:.0f} s and was ended", given=str(path), next=hint)
-    return _model_of(answer, child.returncode, stderr, path, function)
+    return _document(answer, child.returncode, stderr, path, function)
 
 
 def _answer(reading: int, child: subprocess.Popen[bytes], limit_s: float) -> tuple[bytes, bool]:
@@ -133,14 +160,14 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _model_of(answer: bytes, code: int | None, stderr: str, path: Path, function: str) -> TracedModel:
+def _document(answer: bytes, code: int | None, stderr: str, path: Path, function: str) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads(answer)
     except ValueError:
         last = stderr.strip().splitlines()[-1:] or [f"exit code {code}"]
         raise TraceError("the trace ended without an answer", given=str(path), next=last[0][:300]) from None
-    if "traced" in document:
-        return TracedModel.from_document(document["traced"])
+    if "error" not in document:
+        return document
     kind, said, line = document["error"], document["text"], document["line"]
     hints = {
         "MemoryError": "it needs more memory than a trace may take; give a function that returns the model",
