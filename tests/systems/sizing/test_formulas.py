@@ -258,6 +258,26 @@ def test_a_step_in_backward_holds_a_block_of_gradients_and_a_chunked_loss_an_eig
     assert logits[0] == 8 * logits[1]
 
 
+@pytest.mark.parametrize("task", ["train", "lora", "qlora", "inference"])
+def test_experts_are_divided_once_among_ranks_that_have_experts_and_shards(task, read):
+    model, work = read(MIXTRAL), Workload(task=task)
+    held = [
+        formula_parts(model, work, layout).parameters
+        for layout in (Layout(fsdp=8), Layout(fsdp=8, ep=8), Layout(fsdp=8, ep=2))
+    ]
+    assert max(held) == pytest.approx(min(held), rel=1e-9)
+    assert formula_parts(model, work, Layout(dp=8, ep=8)).parameters > held[0]
+    assert 8 * held[0] >= 0.9 * formula_parts(model, work).parameters
+
+
+def test_a_token_goes_through_shared_experts_and_blocks_without_experts_too(read):
+    mixed = replace(read(MIXTRAL), dense_layers=8, dense_ffn=20_000, shared_ffn=3_000)
+    plain = replace(read(MIXTRAL), shared_ffn=0)
+    assert mixed.token_ffn == 0.25 * 20_000 + 0.75 * (2 * mixed.ffn + 3_000)
+    assert plain.token_ffn == 2 * plain.ffn
+    assert read(LLAMA).token_ffn == read(LLAMA).ffn
+
+
 def test_megatrons_optimizer_divides_states_over_ranks_of_context_parallelism_and_no_parameters(read):
     model, work = read(LLAMA_3), Workload()
     alone, both = (

@@ -110,26 +110,34 @@ class Architecture:
         return self.attention_matrix + self.mlps + (norms + biases if self.rest is None else self.rest)
 
     @property
-    def _sparse(self) -> float:
+    def sparse(self) -> float:
         """The share of blocks that has experts."""
         return 1 - min(self.dense_layers, self.layers) / max(1, self.layers) if self.experts else 0.0
 
     @property
     def experts_matrix(self) -> float:
         """Parameters of the experts of one block, in the mean."""
-        return self._sparse * self.experts * self.mlp_matrix
+        return self.sparse * self.experts * self.mlp_matrix
 
     @property
     def plain_mlps(self) -> float:
         """Parameters of one block's MLPs that every token goes through, in the mean: shared experts, MLPs of blocks without experts."""
         if not self.experts:
             return self.mlp_matrix
-        return self._sparse * self._mlp(self.shared_ffn) + (1 - self._sparse) * self._mlp(self.dense_ffn)
+        return self.sparse * self._mlp(self.shared_ffn) + (1 - self.sparse) * self._mlp(self.dense_ffn)
+
+    @property
+    def token_ffn(self) -> float:
+        """The width of all MLPs that a token goes through in one block, in the mean."""
+        if not self.experts:
+            return float(self.ffn)
+        taken = self.experts_per_token * self.ffn + self.shared_ffn
+        return self.sparse * taken + (1 - self.sparse) * self.dense_ffn
 
     @property
     def router(self) -> float:
         """Parameters of what chooses experts, in one block."""
-        return self._sparse * self.width * self.experts
+        return self.sparse * self.width * self.experts
 
     @property
     def mlps(self) -> float:
@@ -164,7 +172,7 @@ class Architecture:
     @property
     def multiplied(self) -> float:
         """Parameters that a token is multiplied with: matrices of the experts that it takes, and the head."""
-        experts = self._sparse * self.experts_per_token * self.mlp_matrix
+        experts = self.sparse * self.experts_per_token * self.mlp_matrix
         mlps = experts + self.plain_mlps + self.router
         return self.layers * (self.attention_matrix + mlps) + (self.head if self.classes else self.embedding)
 

@@ -87,33 +87,33 @@ def interval_of(peak: float, method: str, *, workspaces: bool = False) -> tuple[
     return round(peak * low), round(peak * (max(high, WORKSPACES) if workspaces else high))
 
 
-def held_parameters(a: Architecture, layout: Layout, stage: PipelineStage) -> float:
-    """Return the parameters of one pipeline stage after TP and EP."""
+def held_parameters(a: Architecture, layout: Layout, stage: PipelineStage, ranks: int = 1) -> float:
+    """Return the parameters of one pipeline stage after TP and EP, divided among data-parallel ranks: EP's are some of these."""
     if a.kind == "count":
-        return float(a.counted)
-    experts = stage.layers * a.experts_matrix / layout.tp / layout.ep
+        return a.counted / ranks
+    experts = stage.layers * a.experts_matrix / layout.tp / max(layout.ep, ranks)
     rest = stage.layers * (a.block - a.experts_matrix) / layout.tp
     edge = a.embedding + a.extra + a.positions * a.width if stage.first else 0
     # A head that is the embedding is a copy where it is on another stage.
     head = a.head or (0 if stage.first else a.embedding) if stage.last else 0
-    return rest + experts + (edge + head) / layout.tp
+    return experts + (rest + (edge + head) / layout.tp) / ranks
 
 
-def weight_bytes(a: Architecture, w: Workload, layout: Layout, stage: PipelineStage) -> float:
-    """Return what the parameters of one pipeline stage weigh after TP and EP, where they are held quantized or are not trained."""
-    held, each = held_parameters(a, layout, stage), w.parameter_bytes
+def weight_bytes(a: Architecture, w: Workload, layout: Layout, stage: PipelineStage, ranks: int = 1) -> float:
+    """Return what the parameters that a rank holds of one pipeline stage weigh, where they are held quantized or are not trained."""
+    held, each = held_parameters(a, layout, stage, ranks), w.parameter_bytes
     stored = stored_weights(a, w)
     if stored is None:
         return held * each
     if a.kind == "count":
         return held * stored.mlp.bytes_of(each)
-    experts = stage.layers * a.experts_matrix / layout.ep
-    mlps = stage.layers * a.plain_mlps
-    parts = [(stage.layers * a.attention_matrix, stored.attention), (mlps, stored.mlp), (experts, stored.experts)]
-    parts += [(a.head, stored.head)] if stage.last else []
+    experts = stage.layers * a.experts_matrix / max(layout.ep, ranks)
+    attention, mlps = (stage.layers * size / ranks for size in (a.attention_matrix, a.plain_mlps))
+    parts = [(attention, stored.attention), (mlps, stored.mlp), (experts, stored.experts)]
+    parts += [(a.head / ranks, stored.head)] if stage.last else []
     less = sum(count * (one.bytes_of(each) - each) for count, one in parts) / layout.tp
     matrices = stage.layers * (4 + (3 if a.gated else 2) * (a.experts / layout.ep if a.experts else 1)) / layout.tp
-    return held * each + less + matrices * stored.each_matrix
+    return held * each + less + matrices * stored.each_matrix / ranks
 
 
 def expert_bytes(a: Architecture, w: Workload) -> float:
@@ -136,9 +136,8 @@ def formula_parts(a: Architecture, workload: Workload, layout: Layout = ALONE) -
 
 
 def _stage_parts(a: Architecture, w: Workload, layout: Layout, stage: PipelineStage) -> MemoryParts:
-    held = held_parameters(a, layout, stage)
     lora = _lora(a, w) / layout.tp / layout.pp
-    states = _states(a, w, layout, stage, held, lora)
+    states = _states(a, w, layout, stage, lora)
     if not w.trains:
         return _inference(a, w, layout, stage, states)
     activations, logits = _activations(a, w, layout, stage), _logits(a, w, layout) if stage.last else 0.0
@@ -151,7 +150,8 @@ def _stage_parts(a: Architecture, w: Workload, layout: Layout, stage: PipelineSt
     copies = (
         OPTIMIZERS[w.optimizer].step if w.on_gpu or w.optimizer != "adamw" else 0
     )  # foreach is the default on GPUs only
-    step = copies * w.state_scale * (lora or held) / _divided(layout)
+    divided = _divided(layout)
+    step = copies * w.state_scale * (lora / divided or held_parameters(a, layout, stage, divided))
     others = {"optimizer step": 0.0 if w.offload else step, **constants(layout, on_gpu=w.on_gpu)}
     unknown = None if activations is None else 0.0
     others["fragmentation"] = (step + states["gradients"]) * _fragmentation(w) / 2
@@ -178,19 +178,17 @@ def _lora(a: Architecture, w: Workload) -> float:
     return a.layers * w.rank * (2 * a.width + inner + kv)
 
 
-def _states(
-    a: Architecture, w: Workload, layout: Layout, stage: PipelineStage, held: float, lora: float
-) -> dict[str, float]:
+def _states(a: Architecture, w: Workload, layout: Layout, stage: PipelineStage, lora: float) -> dict[str, float]:
     sharded = _sharded(layout)
     optimizer = OPTIMIZERS[w.optimizer]
     if w.task in ("lora", "qlora"):
         return {
-            "parameters": weight_bytes(a, w, layout, stage) / sharded + lora * 4 / sharded,
+            "parameters": weight_bytes(a, w, layout, stage, sharded) + lora * 4 / sharded,
             "gradients": lora * 4 / sharded,
             "optimizer": lora * optimizer.states / _divided(layout),
         }
     if not w.trains:
-        return {"parameters": weight_bytes(a, w, layout, stage) / sharded, "gradients": 0.0, "optimizer": 0.0}
+        return {"parameters": weight_bytes(a, w, layout, stage, sharded), "gradients": 0.0, "optimizer": 0.0}
     each, gradient = w.parameter_bytes, w.parameter_bytes
     per_state = optimizer.states * w.state_scale
     if layout.zero and w.casts:
@@ -199,10 +197,13 @@ def _states(
     if w.step_in_backward:  # a gradient is gone when its parameter has stepped: those of the largest block count
         gradient *= max(a.block * a.layers, a.embedding) / max(1, a.layers) / max(1, a.parameters)
     gradient_parts = sharded * (layout.dp * layout.cp if layout.zero == 2 else 1)
+    parameters, gradients, states = (
+        held_parameters(a, layout, stage, ranks) for ranks in (sharded, gradient_parts, _divided(layout))
+    )
     return {
-        "parameters": held * each / sharded,
-        "gradients": held * gradient / gradient_parts,
-        "optimizer": 0.0 if w.offload else held * per_state / _divided(layout),
+        "parameters": parameters * each,
+        "gradients": gradients * gradient,
+        "optimizer": 0.0 if w.offload else states * per_state,
     }
 
 
@@ -212,9 +213,8 @@ def block_elements(a: Architecture, compiled: bool = False) -> float:
     inner = a.heads * a.head_width
     # Keys and values are repeated to as many heads as there are queries before the kernel.
     attention = 2 * a.width + 4 * inner
-    experts = max(1, a.experts_per_token)
-    mlp = 2 * a.width + experts * a.ffn * ((2 if compiled else 4) if a.gated else 2)
-    dispatch = 2 * a.width * experts if a.experts else 0
+    mlp = 2 * a.width + a.token_ffn * ((2 if compiled else 4) if a.gated else 2)
+    dispatch = 2 * a.width * a.experts_per_token * a.sparse
     return attention + mlp + dispatch
 
 
@@ -226,7 +226,7 @@ def _activations(a: Architecture, w: Workload, layout: Layout, stage: PipelineSt
     layers, inside = stage.layers, stage.inside
     whole = block_elements(a, w.compiled) * size * tokens / layout.tp
     if w.task == "qlora":  # layers with packed weights keep their inputs, which frozen ones in 16 bit do not
-        whole += (3 * a.width + max(1, a.experts_per_token) * a.ffn) * size * tokens / layout.tp
+        whole += (3 * a.width + a.token_ffn) * size * tokens / layout.tp
     if not w.flash:
         whole += 2.5 * a.heads * tokens * tokens_of(a, w) * size / layout.tp
     if w.offload_activations:  # what two blocks keep is on the GPU while it is moved
@@ -240,7 +240,7 @@ def _activations(a: Architecture, w: Workload, layout: Layout, stage: PipelineSt
         return layers * entrance * inside + whole + gathered
     if w.checkpointing == "selective":
         inner = a.heads * a.head_width
-        mlp = a.width + max(1, a.experts_per_token) * a.ffn
+        mlp = a.width + a.token_ffn
         kept = (a.width + 2 * inner + a.kv_heads * a.head_width + mlp) * size * tokens / layout.tp + kept_whole
         return layers * kept * inside + (whole - kept) + gathered
     return layers * whole * inside + gathered
