@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import threading
+import uuid
 from pathlib import Path
 
 import pytest
@@ -50,12 +51,13 @@ def test_an_agent_that_looks_for_its_supervisor_on_a_disk_that_stands_still_goes
     ],
 )
 def test_ranks_stand_still_with_all_below_them_and_go_on_as_if_they_had_not(command):
-    environment = {**os.environ, tree.MARKER: "run/n1/1/rank-1-0"}
+    owner = f"run-{uuid.uuid4().hex}/n1/1"
+    environment = {**os.environ, tree.MARKER: f"{owner}/rank-1-0"}
     with subprocess.Popen(command, env=environment, start_new_session=True) as rank:
         try:
             assert wait_until(lambda: any(b"sleep" in _command(pid) for pid in _family(rank.pid)), 30.0)
             tasks = NodeTasks()
-            frozen = tasks.freeze("run/n1/1", [rank.pid])
+            frozen = tasks.freeze(owner, [rank.pid])
             assert set(frozen) == _family(rank.pid)
             assert wait_until(lambda: {tree.read_process(pid).state for pid in frozen} == {"T"}, 30.0)
             tasks.thaw(frozen)
@@ -63,6 +65,7 @@ def test_ranks_stand_still_with_all_below_them_and_go_on_as_if_they_had_not(comm
             assert rank.poll() is None
         finally:
             tree.kill_all(_family(rank.pid))
+            tree.sweep(f"{owner}/")
 
 
 def _family(pid: int) -> set[int]:

@@ -2,6 +2,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 int main(int argc, char **argv) {
     int rank, size, sum;
@@ -15,6 +16,10 @@ int main(int argc, char **argv) {
         fprintf(stderr, "rank %d gives up\n", rank);
         return 7;
     }
+    /* Not in MPI_Finalize: Open MPI may crash there when a rank is lost. */
+    if (argc > 1)
+        for (;;)
+            pause();
     MPI_Finalize();
     return 0;
 }

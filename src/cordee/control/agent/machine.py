@@ -7,9 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Collection, Optional, Sequence
+from typing import Any, Callable, Collection, Iterator, Optional, Sequence
 
 from cordee import wire
 from cordee.control.agent.output import OutputLog
@@ -29,6 +30,9 @@ from cordee.runs.plan import RunSampling
 from cordee.telemetry.node.samplers._base import Sampler
 from cordee.telemetry.node.samplers.host import node_sampler, rank_sampler
 from cordee.wire import messages
+
+# How long ranks are waited for until they stand still: those in an uninterruptible sleep may take as long as their disk.
+FREEZE_S = 0.5
 
 
 def in_words_of_hello(has: NodeSlots) -> messages.Slots:
@@ -72,9 +76,15 @@ class NodeTasks:
             mains: the main process of each rank that is known.
         """
         frozen: list[int] = []
-        while found := [pid for pid in _going_on(owner, mains) if pid not in frozen]:  # some may have just forked
-            processes.kill_all(found, signal.SIGSTOP)
-            frozen += found
+        until = time.monotonic() + FREEZE_S
+        # Again, since some may have just forked.
+        while found := [process for process in _going_on(owner, mains) if process.pid not in frozen]:
+            for generation in _generations(found):
+                processes.kill_all(generation, signal.SIGSTOP)
+                # A parent that waits for its children stands still only once it has run, and until then hears of them.
+                while time.monotonic() < until and any(map(_runs, generation)):
+                    time.sleep(0.0005)
+                frozen += generation
         return frozen
 
     def thaw(self, frozen: Sequence[int]) -> None:
@@ -145,11 +155,28 @@ class NodeTasks:
         return keeper.pid
 
 
-def _going_on(owner: str, mains: Collection[int]) -> list[int]:
-    """Return the pids of ranks and all below them that do not stand still, the oldest first."""
+def _going_on(owner: str, mains: Collection[int]) -> list[processes.Process]:
+    """Return the processes of ranks and all below them that do not stand still."""
     table = processes.all_processes()
     found = {process.pid for process in processes.of_ranks(owner)}
     found |= {process.pid for process in table.values() if process.pid in mains or process.session in mains}
     found |= processes.descendants(found, table)
-    living = [table[pid] for pid in found if pid in table and table[pid].state not in ("T", "Z", "X")]
-    return [process.pid for process in sorted(living, key=lambda process: (process.start_ticks, process.pid))]
+    return [table[pid] for pid in found if pid in table and _goes_on(table[pid])]
+
+
+def _goes_on(process: Optional[processes.Process]) -> bool:
+    return process is not None and process.state not in ("T", "Z", "X")
+
+
+def _runs(pid: int) -> bool:
+    return _goes_on(processes.read_process(pid))
+
+
+def _generations(found: Sequence[processes.Process]) -> Iterator[list[int]]:
+    """Yield the pids of processes, each after its parent."""
+    parents = {process.pid: process.parent for process in found}
+    while parents:
+        oldest = [pid for pid, parent in parents.items() if parent not in parents] or list(parents)
+        yield oldest
+        for pid in oldest:
+            del parents[pid]
