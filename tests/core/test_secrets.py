@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cordee.core.secret_forms import keys_in, named_keys_in, settings_in
+from cordee.core.secret_forms import all_keys_in, keys_in, named_keys_in
 from cordee.core.secrets import OutputMask, masked_output, masked_text, masked_words, secret_values
 
 BODY = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5hJ7kL9nP1qR3tV5xY7zA9cD1fG3hJ5kL7nP9rS1uV3xY5"
@@ -96,12 +96,11 @@ def test_what_a_header_bears_is_masked_where_it_is_printed(before):
     assert token not in masked_output(f"401 for {before}{token}'")
 
 
-def test_settings_that_are_called_secrets_are_known_and_words_places_and_placeholders_are_not():
-    text = (
-        'database:\n  user: app\n  password: aB3dE5gH\n  token: "x9Y8z7W6",  # of the app\nexport SMTP_PASS=Tr0ub4dor\n'
-        "pad_token: <PAD0>aaaa\npass: $PASSWORD1x\ntoken: bert-base-uncased\npasses: 12\nkey: Image2012Train\nsecret: /run/Secrets/1\n"
-    )
-    assert [text[key.begin : key.end] for key in settings_in(text)] == ["aB3dE5gH", "x9Y8z7W6", "Tr0ub4dor"]
+def test_examples_that_services_publish_are_no_keys_by_their_form_or_their_name():
+    for example in ("AKIAIOSFODNN7EXAMPLE", "ghp_16C7e42F292c6912E7710c838347Ae178B4a"):
+        assert all_keys_in(f"export AWS_ACCESS_KEY_ID={example}\nx = '{example}'\n") == []
+        assert example not in masked_text(f"python train.py {example}")
+    assert [key.kind for key in all_keys_in("export AWS_ACCESS_KEY_ID=AKIAQX5ZT3VN7MWB2L4K")] == ["aws"]
 
 
 def test_a_key_of_several_lines_is_masked_line_by_line_for_each_stream():

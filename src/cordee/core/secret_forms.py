@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 # A colour code ends with a letter, which belongs to no key. What begins in a form that no word has needs no edge.
@@ -85,18 +87,25 @@ _ALL_MARKS = tuple(mark for marks in _MARKS.values() for mark in marks)
 _NO_KEY = re.compile(
     r"(?i)x{6,}|\*{4,}|\.{3}|0{8,}|1234567|abcdefg|deadbeef|your|example|dummy|placeholder|change_?me|redacted|fake"
 )
+# Keys that services print in their documentation, and those of emulators.
+_PUBLIC = frozenset(
+    (
+        "AKIAIOSFODNN7EXAMPLE",
+        "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+        "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==",
+        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIiwiaWF0IjoxNTE2MjM5MDIyfQ"
+        ".SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "AIzaSyDaGmWKa4JsXZ-HjGw7ISLn_3namBGewQe",
+    )
+)
 _NO_PASSWORD = re.compile(r"(?i)pass|pwd|secret|token|user|%\(|x{3,}|\[|\A\d{1,5}\Z|key\b")
 _LEAST_BODY = re.compile(r"[A-Za-z0-9+/]{40}")
 # Beside names with values: the login of a registry, a header, and lists of variables (`name: X_KEY`, `value: ...`).
 _NAMED = (
     r"(?:token|secret|password|passwd|passphrase|bearer|[\"']_?auth(?=\\?[\"'])|(?:api|access|auth|private|secret)[_-]?key)(?:[_-][a-z0-9]+){0,4}"
     r"\\?[\"']?\]?(?:\s{0,4}(?:=|:|\s)\s{0,4}|,?\s{0,40}\\?[\"']?value\\?[\"']?\s{0,2}:\s{0,4})\\?[\"']?(?P<value>[a-z0-9+/=_-]{20,200})(?![a-z0-9+/=_.(\[-])"
-)
-# A line of a configuration: what is called a password, a token or a secret, however short its value is.
-_SETTING = (
-    r"(?im)^[ \t]*(?:-[ \t]+|export[ \t]+)?[\"']?(?:[a-z0-9]{1,40}[_.-]){0,8}"
-    r"(?:pass(?:word|wd|phrase)?|pwd|token|secret|(?:api|access|auth|private|secret|enc|encryption)[_-]?key)[\"']?"
-    r"[ \t]*[:=][ \t]*[\"']?(?P<value>[^\s\"'#,;]{8,200})[\"']?[ \t]*,?[ \t]*(?:#.*)?$"
 )
 _CALLED = ("token", "secret", "passw", "passphrase", "key", "bearer", 'auth"', "auth'", "auth\\")
 _LEAST_MIXED = 12
@@ -132,33 +141,44 @@ def keys_in(text: str, *, placeholders: bool = False) -> Iterator[Key]:
                 yield Key(kind, *found.span(group))
 
 
+def lowered(text: str) -> str:
+    """Return a text in lower case in which each letter stands where it stood."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(letter.lower() if letter.isascii() else letter for letter in text)  # some are two in lower case
+
+
+def is_placeholder(value: str) -> bool:
+    """Return whether a value only stands in the place of a key, or is an example that a service has published."""
+    return bool(_NO_KEY.search(value)) or value in _PUBLIC
+
+
 def named_keys_in(text: str) -> Iterator[Key]:
     """Yield what is called a token, a password or a key, and looks random."""
-    lower = text.lower()
-    if len(lower) != len(text):  # some letters are two in lower case
-        lower = "".join(letter.lower() if letter.isascii() else letter for letter in text)
+    lower = lowered(text)
     if not any(name in lower for name in _CALLED):
         return
     for found in re.finditer(_NAMED, lower):
         begin, end = found.span("value")
-        if is_random(text[begin:end]):
+        if is_random(text[begin:end]) and not is_placeholder(text[begin:end]):
             yield Key(ASSIGNED, begin, end)
-
-
-def settings_in(text: str) -> Iterator[Key]:
-    """Yield the values of a configuration that are called a password, a token or a secret, and are no word, place or placeholder."""
-    for found in re.finditer(_SETTING, text) if any(name in text.lower() for name in ("pass", "pwd", *_CALLED)) else ():
-        value = found["value"]
-        mixed = all(re.search(letters, value) for letters in ("[a-z]", "[A-Z]", "[0-9]"))
-        if mixed and not _NO_KEY.search(value) and value[0] not in "$/<{~.":
-            yield Key(ASSIGNED, *found.span("value"))
 
 
 def all_keys_in(text: str) -> list[Key]:
     """Return the keys in a text by their form, and behind them what is only called one."""
     known = list(keys_in(text))
-    named = named_keys_in(text)
-    return known + [key for key in named if not any(one.begin <= key.begin < one.end for one in known)]
+    return [*known, *apart(named_keys_in(text), known)]
+
+
+def apart(keys: Iterable[Key], known: Iterable[Key]) -> Iterator[Key]:
+    """Yield the keys that stand where none of the known ones does."""
+    places = sorted((key.begin, key.end) for key in known)
+    begins, ends = [begin for begin, _ in places], list(accumulate((end for _, end in places), max))
+    for key in keys:
+        before = bisect_left(begins, key.end)
+        if before == 0 or ends[before - 1] <= key.begin:
+            yield key
 
 
 def is_random(value: str) -> bool:
@@ -181,7 +201,7 @@ def _is_key(kind: str, key: str) -> bool:
     if kind == "private-key":
         return bool(_LEAST_BODY.search(key.replace("\n", "").replace("\\n", "").replace(" ", "")))
     if kind == "password-in-url":
-        return len(set(key)) > 3 and not _NO_PASSWORD.search(key) and not _NO_KEY.search(key)
+        return len(set(key)) > 3 and not _NO_PASSWORD.search(key) and not is_placeholder(key)
     if kind == "openai" and not _is_mixed(key):
         return False
-    return len(set(key)) > 5 and not _NO_KEY.search(key)
+    return len(set(key)) > 5 and not is_placeholder(key)

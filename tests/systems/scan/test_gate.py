@@ -141,6 +141,16 @@ def test_files_of_variables_and_configurations_with_passwords_are_not_copied_and
     assert held_back == {".env", "conf.yaml"}
 
 
+def test_moving_keys_is_advised_only_where_it_works(job, tmp_path):
+    (job.folder / "keyed.py").write_text(f'wandb_api_key = "{WANDB}"\n')
+    (job.folder / "part.py").write_text(f'wandb_api_key = "{WANDB} x"\n')
+    (job.folder / "conf.json").write_text(json.dumps({"wandb_api_key": WANDB}))
+    job()
+    said = json.loads(made.cordee("check", job.folder, "--json", "--runs", tmp_path / "runs").output)["findings"]
+    advised = {os.path.basename(one["file"]) for one in said if "--move-keys" in (one.get("next") or "")}
+    assert advised == {"keyed.py"}
+
+
 def keep_names(folder: Path, runs: Path) -> set[str]:
     """Return what the snapshot of a run of a job would not carry."""
     prepared = prepare(str(folder), "local", {}, runs)

@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from cordee.core.errors import UsageError
-from cordee.systems.scan.moved.move import move_keys
+from cordee.systems.scan.moved.move import can_move_keys, move_keys
 
 from . import made_files as made
 
@@ -57,6 +57,26 @@ def test_a_python_script_reads_whole_literals_only(tmp_path, store):
     assert [words.partition(":")[0] for words in moved.left] == ["line 3"]
     assert subprocess.run(["python3", script], capture_output=True, text=True, check=True).stdout == GITHUB
     assert script.read_bytes().count(b"\r\n") == 3
+
+
+def test_passwords_are_moved_and_shown_nowhere(tmp_path, store):
+    script, password = tmp_path / "a.py", "Xk29dkQw"
+    script.write_text(f'import os\ndb_password = "{password}"\nprint(db_password, end="")\n')
+    assert can_move_keys(script)
+    moved = move_keys(script, store)
+    assert (len(moved.files), moved.left) == (1, [])
+    assert password not in script.read_text() + moved.difference
+    assert subprocess.run(["python3", script], capture_output=True, text=True, check=True).stdout == password
+
+
+def test_whether_keys_can_be_moved_is_known_before_anything_is_written(tmp_path):
+    part, whole, other = tmp_path / "part.py", tmp_path / "whole.py", tmp_path / "conf.json"
+    part.write_text(f'a = "{GITHUB}"\nb = "x {GITHUB}"\n')
+    whole.write_text(f'a = "{GITHUB}"\n')
+    other.write_text(json.dumps({"token": GITHUB}))
+    before = {path: path.read_text() for path in tmp_path.iterdir()}
+    assert [can_move_keys(path) for path in (part, whole, other, tmp_path / "none.py")] == [False, True, False, False]
+    assert {path: path.read_text() for path in tmp_path.iterdir()} == before
 
 
 JOBS = (

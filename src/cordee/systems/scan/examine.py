@@ -14,7 +14,8 @@ from typing import Any
 from cordee.client.adapters.loads import SEEN_FILE
 from cordee.core.draw.clean import one_line
 from cordee.core.findings import Finding
-from cordee.core.secret_forms import keys_in, settings_in
+from cordee.core.passwords import passwords_in
+from cordee.core.secret_forms import keys_in
 from cordee.core.words import counted
 from cordee.job.load import LoadedJob
 from cordee.job.plan.examination import Contribution, Examination, ShownPaths
@@ -22,6 +23,7 @@ from cordee.job.plan.model import Plan
 from cordee.machine.foreign_files import read_regular
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.scan.locations import MOST_FILES, PROGRAMS, job_code, locations, seen_document, text_of
+from cordee.systems.scan.moved.move import can_move_keys
 from cordee.systems.scan.node.verdict import FileVerdict, Sight, worst
 from cordee.systems.scan.packages.job import job_findings
 from cordee.systems.scan.policy import ScanPolicy, demanded, policy_of
@@ -115,8 +117,8 @@ class ScanExamination(Examination):
             RULES[sight.rule].next
             if poisoned
             else f"`cordee scan --move-keys {verdict.path}` puts it into a file of your own"
-            if sight in verdict.sights
-            else "keep it outside of the job's folder, or give its values by variables of your shell"
+            if sight in verdict.sights and can_move_keys(Path(verdict.path))
+            else "take the key out, and give it by a file outside of the job's folder, or by variables of your shell"
         )
         return Finding(
             f"{sight.text}{where}; {consequence}",
@@ -162,7 +164,7 @@ def _setting(path: str) -> Sight | None:
         text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8", "replace")
     except OSError:
         return None
-    found = next(settings_in(text), None)
+    found = next(passwords_in(text), None)
     line = found and f"line {text.count(chr(10), 0, found.begin) + 1}"
     return Sight("secret-assigned", "warn", "a password, token or secret stands here", line) if line else None
 

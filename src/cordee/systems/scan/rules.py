@@ -144,7 +144,7 @@ _FAMILIES: dict[str, RuleWords] = {
         "load it by a parser that follows no entities (defusedxml), or do not load it",
     ),
     "secret-assigned": RuleWords(
-        "A value is called a key, a token or a password, and looks like one.",
+        "A value is called a password, a token or a key, and looks like one.",
         "Whoever can read the file can use it.",
         _PLACE,
     ),

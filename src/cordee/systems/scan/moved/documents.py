@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from cordee.core.documents.toml_lines import locate
 from cordee.core.documents.toml_text import quoted, value_text
-from cordee.core.secret_forms import Key, all_keys_in
+from cordee.core.passwords import keys_and_passwords_in
+from cordee.core.secret_forms import Key
 from cordee.systems.scan.moved.scripts import in_shell, literal_of
 
 _SETUP = re.compile(r"[ \t]*setup[ \t]*=[ \t]*\[")
@@ -102,7 +103,7 @@ def in_notebook(text: str, place_of: Callable[[str, str], Path]) -> NotebookKeys
     left: list[str] = []
     for number, cell in enumerate(notebook["cells"], 1):
         source = "".join(cell.get("source") or ())
-        for key in sorted(all_keys_in(source), key=lambda key: -key.begin):
+        for key in sorted(keys_and_passwords_in(source), key=lambda key: -key.begin):
             value = source[key.begin : key.end]
             place = place_of(key.kind, value)
             changed = in_cell(source, key, place) if cell.get("cell_type") == "code" else None
@@ -111,7 +112,7 @@ def in_notebook(text: str, place_of: Callable[[str, str], Path]) -> NotebookKeys
             else:
                 moved[place], source = value, changed
                 cell["source"] = source.splitlines(keepends=True)
-        if any(all_keys_in(printed) for output in cell.get("outputs") or () for printed in _texts(output)):
+        if any(keys_and_passwords_in(printed) for output in cell.get("outputs") or () for printed in _texts(output)):
             left.append(f"cell {number}: a key stands in what it has printed: clear its output, and save")
     indent = re.search(r'\n( +)"', text)
     again = json.dumps(notebook, ensure_ascii=False, indent=len(indent[1]) if indent else None)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from cordee.core.documents.config_paths import config_folder
 from cordee.core.errors import UsageError
-from cordee.core.secret_forms import Key, all_keys_in
+from cordee.core.passwords import keys_and_passwords_in
+from cordee.core.secret_forms import Key
 from cordee.core.secrets import masked_output
 from cordee.machine.foreign_files import regular
 from cordee.systems.scan.moved.documents import in_job_document, in_notebook
@@ -56,14 +57,50 @@ def move_keys(path: Path, folder: Path | None = None) -> MovedKeys:
         UsageError: it is none of them, or the keys in it cannot be moved.
         OSError: a file cannot be read or written.
     """
-    path = Path(os.path.realpath(path))
+    store = folder or config_folder(os.environ) / "keys"
+    planned = _planned(Path(os.path.realpath(path)), store)
+    for place, value in planned.moved.items():
+        _keep(place, value)
+    if planned.moved:
+        _replace(planned.path, planned.data, planned.changed.encode(), planned.about)
+    known = {planned.text[key.begin : key.end] for key in keys_and_passwords_in(planned.text)} | {
+        *planned.moved.values()
+    }
+    before, after = (masked_output(text, known).splitlines() for text in (planned.text, planned.changed))
+    name = planned.path.name
+    changes = difflib.unified_diff(before, after, f"{name} before", f"{name} now", n=0, lineterm="")
+    difference = "".join(f"{line}\n" for line in changes)
+    return MovedKeys(str(planned.path), sorted(map(str, planned.moved)), planned.left, difference)
+
+
+def can_move_keys(path: Path) -> bool:
+    """Return whether `move_keys` would take all keys out of a file; nothing is written."""
+    try:
+        planned = _planned(Path(os.path.realpath(path)), Path("keys"))
+    except (UsageError, OSError):
+        return False
+    return bool(planned.moved) and not planned.left
+
+
+class _Planned(NamedTuple):
+    """What a file will be: its bytes and text as they are, the text as it becomes, keys by their files, and what is left."""
+
+    path: Path
+    data: bytes
+    about: os.stat_result
+    text: str
+    changed: str
+    moved: dict[Path, str]
+    left: list[str]
+
+
+def _planned(path: Path, store: Path) -> _Planned:
     with open(regular(path), "rb") as file:
         about, data = os.fstat(file.fileno()), file.read(_LARGEST_BYTES + 1)
     text = _text(path, data)
     language = _language(path, text)
     if about.st_nlink > 1:
         raise UsageError("it has several names (hard links)", given=str(path), next="copy it, and move the copy's keys")
-    store = folder or config_folder(os.environ) / "keys"
 
     def place_of(kind: str, value: str) -> Path:
         return store / f"{kind}-{hashlib.sha256(value.encode()).hexdigest()[:8]}"
@@ -75,14 +112,7 @@ def move_keys(path: Path, folder: Path | None = None) -> MovedKeys:
             raise UsageError(f"it is no notebook: {error}", given=str(path)) from None
     else:
         changed, moved, left = _rewritten(text, _LANGUAGES[language], place_of, downwards=language == "document")
-    for place, value in moved.items():
-        _keep(place, value)
-    if moved:
-        _replace(path, data, changed.encode(), about)
-    before, after = masked_output(text).splitlines(), masked_output(changed).splitlines()
-    changes = difflib.unified_diff(before, after, f"{path.name} before", f"{path.name} now", n=0, lineterm="")
-    difference = "".join(f"{line}\n" for line in changes)
-    return MovedKeys(str(path), sorted(map(str, moved)), left, difference)
+    return _Planned(path, data, about, text, changed, moved, left)
 
 
 def _rewritten(
@@ -90,7 +120,7 @@ def _rewritten(
 ) -> tuple[str, dict[Path, str], list[str]]:
     """Return a text without its keys, these by file, and which are left; `downwards`: what is written stands above the key."""
     changed, moved, left = text, {}, []
-    for key in sorted(all_keys_in(text), key=lambda key: key.begin, reverse=not downwards):
+    for key in sorted(keys_and_passwords_in(text), key=lambda key: key.begin, reverse=not downwards):
         value = text[key.begin : key.end]
         place, at = place_of(key.kind, value), key.begin
         if downwards:

@@ -7,7 +7,8 @@ import re
 from typing import Any, Iterator
 from urllib.parse import unquote
 
-from cordee.core.secret_forms import keys_in, named_keys_in
+from cordee.core.passwords import keys_and_passwords_in
+from cordee.core.secret_forms import ASSIGNED
 from cordee.systems.scan.node.formats.models import keras_document_sights, leads_out, template_sights
 from cordee.systems.scan.node.formats.pickle_globals import PickleGlobals
 from cordee.systems.scan.node.verdict import Sight
@@ -54,14 +55,15 @@ _UNSAFE_LOAD = re.compile(
 
 def secret_sights(text: str, where: str) -> Iterator[Sight]:
     """Yield the keys that stand in a text, and what has the name of a key and looks like one. None is repeated."""
-    known = list(keys_in(text))
-    for key in known:
-        said = f"a key of the kind {key.kind} stands here"
-        yield Sight(f"secret-{key.kind}", "block", said, _line(text, key.begin, where))
-    for key in named_keys_in(text):
-        if not any(one.begin < key.end and key.begin < one.end for one in known):
-            said = "what stands here is called a key, and looks like one"
-            yield Sight("secret-assigned", "warn", said, _line(text, key.begin, where))
+    line, at = 1, 0
+    for key in keys_and_passwords_in(text):
+        line, at = line + text.count("\n", at, key.begin), key.begin
+        place = _at_line(line, where)
+        if key.kind == ASSIGNED:
+            said = "what stands here is called a password or a key, and looks like one"
+            yield Sight("secret-assigned", "warn", said, place)
+        else:
+            yield Sight(f"secret-{key.kind}", "block", f"a key of the kind {key.kind} stands here", place)
 
 
 def text_sights(text: str, where: str) -> Iterator[Sight]:
@@ -212,5 +214,8 @@ def _first(value: Any) -> str:
 
 
 def _line(text: str, at: int, where: str) -> str:
-    line = text.count("\n", 0, at) + 1
+    return _at_line(text.count("\n", 0, at) + 1, where)
+
+
+def _at_line(line: int, where: str) -> str:
     return f"{where}:{line}" if where else f"line {line}"
