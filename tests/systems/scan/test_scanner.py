@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 import os
@@ -180,14 +181,46 @@ def test_what_takes_too_long_tells_what_was_seen(canary):
 def test_what_is_nested_too_deeply_or_unpacks_to_too_much_is_unknown_and_hides_nothing(look, canary):
     deep = b"x"
     for _ in range(30):
-        deep = made.zipped({"a": deep})
+        deep = gzip.compress(made.zipped({"a": deep}))
     assert (look(deep).verdict, rules_of(look(deep))) == ("unknown", {"file-too-much"})
+    stored = pickle.dumps(made.Payload(canary))
+    for _ in range(30):  # whose directories all stand in the file as they are
+        stored = made.zipped({"a": stored})
+    assert (look(stored).verdict, rules_of(look(stored))) == ("block", {"model-pickle-call"})
     machine = zlib.compressobj(9)
     bomb = b"".join(machine.compress(bytes(1 << 20)) for _ in range(1100)) + machine.flush()
     assert look(bomb).verdict == "unknown"
     hidden = pickle.dumps(made.Payload(canary)) + bytes(len(bomb))
     found = look(made.zipped({"a": bomb, "b": hidden}))
     assert (found.verdict, rules_of(found)) == ("block", {"file-too-much", "model-pickle-call"})
+
+
+def test_a_pickle_is_found_wherever_it_begins_whatever_stands_first_in_it(look, canary):
+    payload = made.Payload(canary)
+    firsts = [
+        None,
+        True,
+        7,
+        700,
+        -70_000,
+        1 << 80,
+        0.5,
+        "x",
+        "x" * 300,
+        b"y",
+        b"y" * 300,
+        bytearray(b"z"),
+        (),
+        [],
+        {},
+        {1},
+        frozenset({1}),
+        (1, 2),
+    ]
+    for first in firsts:
+        for protocol in range(2, 6):
+            data = random.Random(protocol).randbytes(5000) + pickle.dumps([first, payload], protocol)
+            assert "model-pickle-call" in rules_of(look(data)), (first, protocol)
 
 
 def test_ten_thousand_archives_in_one_are_counted(look, canary):

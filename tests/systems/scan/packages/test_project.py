@@ -48,6 +48,14 @@ def test_lines_of_requirements_are_judged(tmp_path, text, expected):
     assert rules(judged(tmp_path, "requirements-dev.txt", text)) == expected
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_requirements_are_read_in_every_encoding_that_pip_reads(tmp_path, encoding):
+    place = tmp_path / "requirements.txt"
+    begin = "" if encoding in ("utf-8-sig", "utf-16") else "\ufeff"
+    place.write_bytes(f"{begin}--trusted-host a.example\n{PINNED}".encode(encoding))
+    assert rules(asked_file(str(place), known_names(None, ()))) == {("package-trusted-host", "warn")}
+
+
 def test_a_sites_own_package_must_not_be_looked_for_in_public_indexes(tmp_path):
     internal = ("centre-*", "Lab_Tools")
     for text, expected in (

@@ -41,9 +41,16 @@ _HDF5_BEGINS = (512, 1024, 2048, 4096)  # behind a block of the user's
 
 # A pickle may begin anywhere that its loader looks: behind a header, in a column of a table, as base64 in a text.
 _MOST_HIDDEN, _HIDDEN_BYTES, _FIRST_BYTES = 1000, 4096, 64 << 20
+# What looks at all that follows such a header is asked only where opcodes follow that can begin a pickle: the first pushes something,
+# and of the next two each is one. Arguments are shorter than what is looked through.
+_PUSH = rb"[N\x88\x89\])}\x8f(]|[K\x80\x82].|[M\x83]..|[J\x84].{4}|[G\x95].{8}"
+_OPCODE = rb"[N\x88\x89\])}\x8f(ae.ltds012uRboQ\x81\x85-\x87\x90-\x94\x97\x98]|[Khq\x80\x82].|[M\x83]..|[Jjr\x84].{4}|[G\x95].{8}"
+_LONG_PUSH = (
+    rb"[IFL][\t-~]|[VP]|S[\"']|c[A-Za-z_\x80-\xff]|[UC\x8a\x8c]|[TXB\x8b].[\0-\x10]\0\0|[\x8d\x8e\x96].[\0-\x10]\0{6}"
+)
 _HIDDEN = re.compile(
-    rb"\x80[\x02-\x05](?=.{0,%d}?(?:[ci]|\x8c.|X.\0\0\0)(?:%b)[.\n\x8c\x94qr])"
-    % (_HIDDEN_BYTES - 64, "|".join(sorted(HARMFUL_MODULES)).encode()),
+    rb"\x80[\x02-\x05](?=%b|(?:%b)(?:(?:%b)?(?:[gip]|%b)|(?:%b){2}))(?=.{0,%d}?(?:[ci]|\x8c.|X.\0\0\0)(?:%b)[.\n\x8c\x94qr])"
+    % (_LONG_PUSH, _PUSH, _OPCODE, _LONG_PUSH, _OPCODE, _HIDDEN_BYTES - 64, "|".join(sorted(HARMFUL_MODULES)).encode()),
     re.S,
 )
 # The same in protocol 0 or 1, whose opcodes and names are text, behind a header of so many bytes at most.
@@ -71,6 +78,7 @@ class Inspection:
         self._known, self._secrets, self._budget = known, secrets, ScanBudget(until)
         self.sights: list[Sight] = []
         self.kinds: dict[str, None] = {}
+        self._entries: set[tuple[Optional[int], int]] = set()
 
     def look(self, source: Source, where: str = "", depth: int = 0) -> None:
         """Look at a file, or at something inside of it."""
@@ -216,7 +224,11 @@ class Inspection:
         except (ValueError, TooMuch) as error:
             self._saw("file-too-much" if isinstance(error, TooMuch) else "file-packed", "unknown", str(error), inside)
             return
-        self.look(content, inside, depth + 1)
+        # The entries of an archive that another one holds as it is are found by the directories of both.
+        place = (content.in_file(), content.size)
+        if place[0] is None or place not in self._entries:
+            self._entries.add(place)
+            self.look(content, inside, depth + 1)
 
     def _tar(self, source: Source, where: str, depth: int) -> None:
         self.kinds["tar"] = None

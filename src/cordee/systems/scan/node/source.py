@@ -31,6 +31,10 @@ class Source:
         """Return up to `count` bytes from `offset` on; fewer at the end."""
         raise NotImplementedError
 
+    def in_file(self) -> Optional[int]:
+        """Return where in the file that is looked at the bytes begin; None: they were unpacked."""
+        return None
+
     def part(self, offset: int, size: int) -> Source:
         """Return some of the bytes as a source of its own."""
         offset = min(max(0, offset), self.size)
@@ -59,6 +63,9 @@ class FileSource(Source):
         super().__init__(os.lseek(descriptor, 0, os.SEEK_END))
         self._descriptor = descriptor
 
+    def in_file(self) -> Optional[int]:
+        return 0
+
     def at(self, offset: int, count: int) -> bytes:
         return os.pread(self._descriptor, max(0, min(count, self.size - offset)), offset) if offset >= 0 else b""
 
@@ -78,6 +85,10 @@ class _Part(Source):
     def __init__(self, whole: Source, offset: int, size: int) -> None:
         super().__init__(size)
         self._whole, self._offset = whole, offset
+
+    def in_file(self) -> Optional[int]:
+        begin = self._whole.in_file()
+        return None if begin is None else begin + self._offset
 
     def at(self, offset: int, count: int) -> bytes:
         if offset < 0 or offset >= self.size:
