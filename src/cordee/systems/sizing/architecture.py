@@ -12,6 +12,7 @@ from cordee.core.documents.toml_lines import find_line
 from cordee.core.errors import DocumentError
 from cordee.core.words import did_you_mean
 from cordee.machine.foreign_files import parse_json
+from cordee.systems.sizing.eager import EagerBlock
 from cordee.systems.sizing.quantization import StoredWeights, read_quantization
 from cordee.systems.sizing.readers import READERS, usual_sizes
 
@@ -45,6 +46,7 @@ class Architecture:
         tokens: of one image, for `vision`; `classes`: of its head.
         counted: parameters, where only they are known.
         stored: how its file says that weights are stored; None: as they are computed.
+        eager: what its class in `transformers` computes by single operations; None, as of tables: fused kernels do.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Architecture:
     classes: int = 0
     counted: int = 0
     stored: StoredWeights | None = None
+    eager: EagerBlock | None = None
 
     @property
     def attention_matrix(self) -> float:
@@ -129,10 +132,12 @@ class Architecture:
     @property
     def token_ffn(self) -> float:
         """The width of all MLPs that a token goes through in one block, in the mean."""
-        if not self.experts:
-            return float(self.ffn)
-        taken = self.experts_per_token * self.ffn + self.shared_ffn
-        return self.sparse * taken + (1 - self.sparse) * self.dense_ffn
+        return self.plain_ffn + self.sparse * self.experts_per_token * self.ffn
+
+    @property
+    def plain_ffn(self) -> float:
+        """The width of one block's MLPs that every token goes through, in the mean."""
+        return self.sparse * self.shared_ffn + (1 - self.sparse) * self.dense_ffn if self.experts else float(self.ffn)
 
     @property
     def router(self) -> float:

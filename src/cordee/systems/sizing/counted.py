@@ -15,6 +15,7 @@ from cordee.systems.sizing.architecture import (
     read_config,
     with_stored,
 )
+from cordee.systems.sizing.eager import eager_decoder
 from cordee.systems.sizing.trace.run import TraceError, count_config
 
 # The share of the counted parameters that blocks of the usual form, embedding and head may make for their sizes to be believed; of a
@@ -62,7 +63,9 @@ def counted_architecture(config: Mapping[str, Any], found: Mapping[str, Any]) ->
     if not known:
         return Architecture(name, "count", counted=count)
     best = min(known, key=lambda one: abs(one.parameters - count))
-    return replace(best, extra=count - best.parameters)
+    used = {name: getattr(best, name) for name in ("width", "heads", "head_width", "kv_heads", "gated")}
+    eager = eager_decoder("", config, used, 2, 0, fused=best.biases) if best.kind == "decoder" else None
+    return replace(best, extra=count - best.parameters, eager=eager)
 
 
 def _usual(name: str, gated: bool, found: Mapping[str, Any], sizes: Mapping[str, int]) -> Architecture | None:

@@ -17,9 +17,15 @@ from cordee.systems.sizing.workload import OPTIMIZERS, Workload
 # Memory that the allocator holds beyond what is allocated, over all that comes and goes; compiled code asks for fewer sizes.
 # Set by the tuning half of the published configurations (benchmarks/results/2026-11-23-plan.md).
 FRAGMENTATION, FRAGMENTATION_COMPILED = 0.14, 0.07
-# CUDA context with the modules of PyTorch's kernels, and the workspace of cuBLAS (32 MiB on Hopper): on an H200 552 MB at the first
+# What the allocator holds of the loss of transformers: one fp32 matrix of logits more, a third of what the loss takes. Of 23 models on
+# an H200 the allocator held 0.6 to 2.7 of them beyond tensors, and of three models more (benchmarks/results/2026-11-28-plan-on-h200.md).
+FRAGMENTATION_LOSS = 1 / 3
+# CUDA context with the modules of PyTorch's kernels and of cuBLAS, beside the allocator: on an H200 552 MB at the first
 # tensor, 718 MB with cuBLAS, 804 MB in a training (benchmarks/results/2026-11-26-plan-on-h200.md).
 CONTEXT_BYTES = 800 << 20
+# Workspaces of cuBLAS and cuBLASLt, which PyTorch's allocator holds: 32 MiB each on Hopper (tensors of 45 plans on an H200 exceeded
+# what was counted by 0.07 GB, benchmarks/results/2026-11-28-plan-on-h200.md).
+WORKSPACE_BYTES = 64 << 20
 # A rank without a GPU that has imported PyTorch and reduced by Gloo: 369 MB in examples/char-gpt (benchmarks/results/2026-11-24-plan.md).
 RANK_BYTES = 370e6
 # Buffers of one communicator of NCCL: channels times 4 MiB of each direction.
@@ -154,7 +160,10 @@ def _stage_parts(a: Architecture, w: Workload, layout: Layout, stage: PipelineSt
     step = copies * w.state_scale * (lora / divided or held_parameters(a, layout, stage, divided))
     others = {"optimizer step": 0.0 if w.offload else step, **constants(layout, on_gpu=w.on_gpu)}
     unknown = None if activations is None else 0.0
-    others["fragmentation"] = (step + states["gradients"]) * _fragmentation(w) / 2
+    # The first step makes the states inside what the loss has left; the loss of the next finds no room and takes segments of its own
+    # size, which are held, empty, while the optimizer steps: of 23 models on an H200 one to three fp32 matrices of logits, mostly three.
+    kept = (logits or 0.0) * (not w.offload and w.on_gpu and OPTIMIZERS[w.optimizer].states > 0)
+    others["fragmentation"] = max(kept, (step + states["gradients"]) * _fragmentation(w) / 2)
     parts.append(MemoryParts(**states, activations=unknown, logits=unknown, others=others, moment="optimizer step"))
     return max(parts, key=lambda one: one.peak)
 
@@ -169,6 +178,11 @@ def _divided(layout: Layout) -> int:
 def _sharded(layout: Layout) -> int:
     """Return among how many ranks parameters are divided: by FSDP2, over ranks of context parallelism too."""
     return layout.fsdp * (1 if layout.zero and layout.fsdp == 1 else layout.cp)
+
+
+def _autocast(w: Workload, layout: Layout) -> bool:
+    """Return whether matrices are cast to 16 bit where they are used: FSDP and Megatron hold them so."""
+    return w.casts and not layout.zero and _sharded(layout) == 1
 
 
 def _lora(a: Architecture, w: Workload) -> float:
@@ -218,20 +232,41 @@ def block_elements(a: Architecture, compiled: bool = False) -> float:
     return attention + mlp + dispatch
 
 
+def _eager_bytes(a: Architecture, w: Workload, autocast: bool) -> float:
+    """Return the bytes of one token that a block of transformers keeps for backward.
+
+    Under autocast the residual stream is fp32, as embeddings are, each matrix reads a copy of its own in 16 bit, and experts, of
+    which autocast knows nothing (`grouped_mm`), compute in the parameters' precision.
+    """
+    assert a.eager is not None
+    e, size = a.eager, w.activation_bytes
+    steps, step_bytes = e.composed
+    norms = e.norms * (8 if autocast or size == 4 else 6) + e.fused_norms * (4 if autocast else size)
+    inputs = e.copies * 2 if autocast else e.outputs * size
+    attention = e.attention * size + (e.scores.kept * a.heads * tokens_of(a, w) if w.flash else 0)
+    mlp = a.plain_ffn * ((4 if a.gated else 2) * size + steps * (step_bytes if autocast else size))
+    experts = a.sparse * a.experts_per_token * (2 * a.width + e.expert * a.ffn)
+    return norms + inputs + attention + mlp + experts * w.parameter_bytes
+
+
 def _activations(a: Architecture, w: Workload, layout: Layout, stage: PipelineStage) -> float | None:
     if a.kind == "count":
         return None
     tokens = w.micro_batch * tokens_of(a, w) / layout.cp
     size = w.activation_bytes
     layers, inside = stage.layers, stage.inside
-    whole = block_elements(a, w.compiled) * size * tokens / layout.tp
+    autocast = _autocast(w, layout)
+    if a.eager and not w.compiled:
+        whole = _eager_bytes(a, w, autocast) * tokens / layout.tp
+    else:
+        whole = block_elements(a, w.compiled) * size * tokens / layout.tp
     if w.task == "qlora":  # layers with packed weights keep their inputs, which frozen ones in 16 bit do not
         whole += (3 * a.width + a.token_ffn) * size * tokens / layout.tp
     if not w.flash:
         whole += 2.5 * a.heads * tokens * tokens_of(a, w) * size / layout.tp
     if w.offload_activations:  # what two blocks keep is on the GPU while it is moved
         layers, inside = min(layers, 2), 1.0
-    entrance = a.width * size * tokens / layout.tp
+    entrance = a.width * (4 if a.eager and autocast else size) * tokens / layout.tp
     # PyTorch keeps what it gathers along the sequence for the matrices behind both norms; Megatron (`zero`) gathers it again.
     sequence = a.width * size * tokens * (layout.tp > 1)
     kept_whole = 0.0 if layout.zero else 2 * sequence
@@ -261,7 +296,9 @@ def _logits(a: Architecture, w: Workload, layout: Layout) -> float | None:
     tokens = w.micro_batch * tokens_of(a, w) / layout.cp
     # In 16 bit the logit itself is gone, or overwritten, when the loss runs backward in fp32.
     tokens /= LOSS_CHUNKS if w.chunked_loss else 1
-    return tokens * a.vocabulary * (LOSS_BYTES_DIVIDED if layout.tp > 1 and not layout.zero else LOSS_BYTES) / layout.tp
+    each = LOSS_BYTES_DIVIDED if layout.tp > 1 and not layout.zero else LOSS_BYTES
+    capped = w.activation_bytes if a.eager and a.eager.capped else 0
+    return tokens * a.vocabulary * (each + capped) / layout.tp
 
 
 def _fragmentation(w: Workload) -> float:
@@ -275,7 +312,11 @@ def constants(layout: Layout, *, on_gpu: bool) -> dict[str, float]:
     if not on_gpu:
         return {"Python and its libraries": RANK_BYTES}
     groups = sum(size > 1 for size in (layout.dp, layout.fsdp, layout.tp, layout.pp, layout.cp, layout.ep))
-    return {"context": CONTEXT_BYTES, "communication buffers": groups * COMMUNICATOR_BYTES}
+    return {
+        "context": CONTEXT_BYTES,
+        "workspaces": WORKSPACE_BYTES,
+        "communication buffers": groups * COMMUNICATOR_BYTES,
+    }
 
 
 def _backward(
@@ -298,8 +339,10 @@ def _backward(
             # Pipelines gather once a step, and reduce once: whole parameters stay, and whole gradients in fp32.
             whole = held_parameters(a, layout, stage)
             gathers, unreduced = whole * size, whole * 4.0
-    elif w.casts and not layout.zero:
-        casts = 2 * (stage.layers * a.block + a.head * stage.last) / layout.tp if a.layers else 2.0 * a.counted
+    elif _autocast(w, layout):
+        # Experts of transformers are not cast, a head that is the embedding is.
+        uncast, head = (a.experts_matrix, a.head or a.embedding) if a.eager else (0.0, a.head)
+        casts = 2 * (stage.layers * (a.block - uncast) + head * stage.last) / layout.tp if a.layers else 2.0 * a.counted
     # DDP reduces copies of the gradients, which it keeps.
     buckets = states["gradients"] if layout.dp > 1 and not layout.zero and layout.fsdp == 1 else 0.0
     batch = w.micro_batch * tokens_of(a, w) * 16 / layout.cp if a.kind != "vision" else w.micro_batch * 602_112
@@ -308,9 +351,24 @@ def _backward(
     accumulates = micro_batches(w, layout) > 1 or layout.pp > 1
     gradients = states["gradients"] if accumulates or activations is None else 0.0
     others = {"input": batch, "casts": casts, "gathers": gathers, "buckets": buckets}
-    others |= {"fragmentation": moving * _fragmentation(w), **constants(layout, on_gpu=w.on_gpu)}
+    kept = moving * _fragmentation(w)
+    if a.eager and w.on_gpu and not w.compiled:
+        kept += (logits or 0) * (FRAGMENTATION_LOSS - FRAGMENTATION)
+    others |= {"fragmentation": kept, **constants(layout, on_gpu=w.on_gpu)}
     held = {**states, "gradients": max(gradients, unreduced)}
     return MemoryParts(**held, activations=activations, logits=logits, others=others, moment="backward")
+
+
+def _eager_widest(a: Architecture, w: Workload) -> float:
+    """Return the bytes of one token at the widest moment of a block of transformers without backward."""
+    assert a.eager is not None
+    e, size = a.eager, w.activation_bytes
+    mlp = a.plain_ffn * ((4 if e.fused_gates else 3) if a.gated else 2 + max(0, e.composed[0]))
+    # What was chosen for experts, gate, up, activation and product; then results before and behind their weights and their order.
+    experts = a.experts_per_token * max(a.width + e.expert * a.ffn, 4 * a.width) if a.experts else 0
+    attention = e.attention * size + e.scores.held * a.heads * tokens_of(a, w)
+    # The embedding, the block's input, the residual stream and a norm's output have names as long as the block runs.
+    return 4 * a.width * size + max(mlp * size, experts * size, attention)
 
 
 def _inference(
@@ -325,9 +383,14 @@ def _inference(
         # Latent keys and values are of no head, and whole on each rank.
         parts = 1 if a.kv_rank else min(layout.tp, a.kv_heads)
         kept = a.cached_tokens(tokens / w.micro_batch) * w.micro_batch * a.cache_width / parts
-        cache = stage.layers * (kept + w.micro_batch * a.state / layout.tp) * w.activation_bytes
+        # Where encoder and decoder are two, only the decoder's blocks cache, what the encoder returned.
+        caching = stage.layers * (a.attentions - 1 if a.attentions > 1 else 1)
+        cache = caching * (kept + w.micro_batch * a.state / layout.tp) * w.activation_bytes
     # The widest moment of one block; the logits of the last token of each sequence.
-    inside = (2 * a.width + max(a.ffn * (2 if a.gated else 1), 4 * a.width)) * tokens * w.activation_bytes / layout.tp
+    widest = (2 * a.width + max(a.ffn * (2 if a.gated else 1), 4 * a.width)) * w.activation_bytes
+    inside = (_eager_widest(a, w) if a.eager and not w.compiled else widest) * tokens / layout.tp
     logits = w.micro_batch * (a.vocabulary or a.classes) * w.activation_bytes / layout.tp
-    others = {"cache of keys and values": cache, "fragmentation": inside * _fragmentation(w), **fixed}
+    # A cache of transformers is a new tensor with each token.
+    grows = cache if a.eager else 0.0
+    others = {"cache of keys and values": cache, "fragmentation": (inside + grows) * _fragmentation(w), **fixed}
     return MemoryParts(**states, activations=inside, logits=logits, others=others, moment="inference")

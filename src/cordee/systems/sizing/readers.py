@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from cordee.systems.sizing.eager import eager_both, eager_decoder
+
 Config = Mapping[str, Any]
 _ALIASES = {
     "hidden_size": ("n_embd", "d_model", "n_embed"),
@@ -157,7 +159,8 @@ def _decoder(kind: str, config: Config) -> dict[str, Any]:
     each = width * (2 if family.norm_bias else 1)
     rest = norms * each
     rest += (inner + 2 * keys) * family.said(c, family.qkv_bias) + width * family.said(c, family.out_bias)
-    rest += _norms_of_heads(kind, family, c, head_width, inner, keys)
+    norms_of_heads = _norms_of_heads(kind, family, c, head_width, inner, keys)
+    rest += norms_of_heads
     if "kv_lora_rank" in c:
         rope = c["qk_rope_head_dim"]
         found |= {
@@ -188,6 +191,8 @@ def _decoder(kind: str, config: Config) -> dict[str, Any]:
     if head is not None:
         found["tied"] = True
         extra += head * width - vocabulary * family.head_bias
+    read = inner + keys if norms_of_heads else 0
+    found["eager"] = eager_decoder(kind, c, found, norms, read, fused=family.norm_bias)
     return {**found, "rest": rest, "extra": extra}
 
 
@@ -261,6 +266,7 @@ def _t5(config: Config) -> dict[str, Any]:
         "attentions": 1 + decoder / layers, "rest": 2 * width,
         # The norms of cross attention, that of the encoder's end, and biases of relative positions.
         "extra": decoder * width + width + 2 * config.get("relative_attention_num_buckets", 32) * heads,
+        "eager": eager_both(width, inner, decoder / layers, fused=False),
     }  # fmt: skip
 
 
@@ -274,6 +280,7 @@ def _bart(config: Config) -> dict[str, Any]:
         "attentions": 1 + decoder / layers, "positions": 2 * (config["max_position_embeddings"] + (0 if config["model_type"] == "pegasus" else 2)),
         # Norms and biases of cross attention; norms of embeddings and ends, of which `Architecture` counts one.
         "extra": decoder * (norms + 4 * width) + (ends - 1) * norms,
+        "eager": eager_both(width, width, decoder / layers, fused=True),
     }  # fmt: skip
 
 
@@ -319,6 +326,7 @@ def _blocks(config: Config) -> dict[str, Any]:
     return {
         "layers": config["num_hidden_layers"], "width": config["hidden_size"], "heads": heads, "kv_heads": heads,
         "head_width": config["hidden_size"] // heads, "ffn": config["intermediate_size"], "biases": True,
+        "eager": eager_both(config["hidden_size"], config["hidden_size"], 0.0, fused=True),
     }  # fmt: skip
 
 

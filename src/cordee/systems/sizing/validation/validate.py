@@ -167,7 +167,7 @@ def _of_ranks(name: str, layout: Layout) -> ValidatedCase:
     if layout.tp > 1:
         sized = Workload(precision="fp32", optimizer="adamw-fused", micro_batch=4, sequence=128)
         parts = formula_parts(_SPLIT_SIZES, sized, layout)
-        allocators = ("context", "communication buffers", "fragmentation")
+        allocators = ("context", "workspaces", "communication buffers", "fragmentation")
         predicted = parts.peak - sum(parts.others.get(one, 0.0) for one in allocators)
     else:
         found = trace(_HERE / "models.py", name, (), work, python=sys.executable, folder=_HERE, gpu=False)
