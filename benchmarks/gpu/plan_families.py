@@ -77,10 +77,10 @@ OTHERS: _Models = {
     "cohere2": {**_WITH_GROUPS, "pad_token_id": 0},
     "helium": {**_WITH_GROUPS, "head_dim": 128, "pad_token_id": 0},
     "phi": {**_WITH_GROUPS, "num_key_value_heads": 12},
-    "gpt_neo": {"hidden_size": 1536, "num_layers": 12, "num_heads": 12, "attention_types": [[["global", "local"], 6]]},
-    "gptj": {"n_embd": 2048, "n_layer": 12, "n_head": 16, "rotary_dim": 64},
-    "gpt_bigcode": {"n_embd": 1536, "n_layer": 16, "n_head": 12},
-    "gpt_neox": {**_BASE, "intermediate_size": 6144, "vocab_size": 50304},
+    "gpt_neo": {"hidden_size": 1536, "max_position_embeddings": 4096, "num_layers": 12, "num_heads": 12, "attention_types": [[["global", "local"], 6]]},
+    "gptj": {"n_embd": 2048, "n_positions": 4096, "n_layer": 12, "n_head": 16, "rotary_dim": 64},
+    "gpt_bigcode": {"n_embd": 1536, "n_positions": 4096, "n_layer": 16, "n_head": 12},
+    "gpt_neox": {**_BASE, "max_position_embeddings": 4096, "intermediate_size": 6144, "vocab_size": 50304},
     "gpt_oss": {**_WITH_GROUPS, "hidden_size": 768, "intermediate_size": 768, "num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 64},
     "olmoe": {**_WITH_GROUPS, "hidden_size": 768, "intermediate_size": 512, "num_experts": 16, "num_experts_per_tok": 2},
     "granitemoe": {**_WITH_GROUPS, "hidden_size": 768, "intermediate_size": 512, "num_local_experts": 8},
@@ -90,7 +90,7 @@ OTHERS: _Models = {
         "q_lora_rank": 256, "kv_lora_rank": 256, "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 64, "vocab_size": 49152,
     },
     "t5": {"d_model": 768, "d_ff": 3072, "num_layers": 10, "num_heads": 12, "decoder_start_token_id": 0},
-    "pegasus": {"d_model": 1024, "vocab_size": 96103},
+    "pegasus": {"d_model": 1024, "max_position_embeddings": 4096, "vocab_size": 96103},
 }  # fmt: skip
 # How it is used, the options of `cordee plan`, sequences and tokens of each.
 USES = {

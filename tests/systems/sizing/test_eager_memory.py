@@ -22,6 +22,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 1600, "n_layer": 16, "n_head": 25, "vocab_size": 50257},
     "opt": {**WIDE, "ffn_dim": 8192, "word_embed_proj_dim": 2048, "vocab_size": 50272},
     "falcon": {**WIDE, "vocab_size": 65024},
+    "t5": {"d_model": 1024, "d_ff": 4096, "num_layers": 12, "num_heads": 16, "d_kv": 64, "vocab_size": 32128},
     "bloom": {"hidden_size": 2048, "n_layer": 12, "n_head": 16, "vocab_size": 64000},
     "mixtral": {
         **GROUPED, "hidden_size": 1024, "intermediate_size": 2048, "num_local_experts": 8, "num_experts_per_tok": 2,
@@ -57,7 +58,7 @@ def test_an_activation_function_of_several_operations_keeps_what_lies_between_th
     ("kind", "work", "measured"),
     [
         ("bloom", TRAINING, 22.85), ("bloom", INFERENCE, 5.08), ("gpt_oss", INFERENCE, 2.82), ("falcon", TRAINING, 20.26),
-        ("falcon", INFERENCE, 3.01),
+        ("falcon", INFERENCE, 3.01), ("t5", TRAINING, 29.72),
     ],
 )  # fmt: skip
 def test_attention_without_a_fused_kernel_keeps_its_scores(kind, work, measured):

@@ -31,8 +31,8 @@ _FUSED_NORMS, _CENTRED = ("olmo", "mpt"), ("cohere", "cohere2")
 class AttentionScores(NamedTuple):
     """Bytes of each score of attention where it is no fused kernel: kept for backward, and existing at once."""
 
-    kept: int = 0
-    held: int = 0
+    kept: float = 0
+    held: float = 0
 
 
 NO_SCORES = AttentionScores()
@@ -104,15 +104,17 @@ def eager_decoder(
     )
 
 
-def eager_both(width: int, inner: int, crossed: float, *, fused: bool) -> EagerBlock:
-    """Return the mean block of an encoder and a decoder; `crossed`: the share of blocks with cross attention.
+def eager_both(width: int, inner: int, crossed: float, *, fused: bool, biased: bool = False) -> EagerBlock:
+    """Return the mean block of an encoder and a decoder.
 
     Args:
+        crossed: the share of blocks with cross attention.
         fused: whether norms are `layer_norm`.
+        biased: whether scores of attention get trained biases, with which `scaled_dot_product_attention` takes no fused kernel.
     """
     read = (2 + crossed) * width
     matrices = 3 * (1 + crossed) + 1
     return EagerBlock(
         norms=0.0 if fused else read, fused_norms=read if fused else 0.0, outputs=read, copies=matrices * width,
-        attention=4 * inner * (1 + crossed),
+        attention=4 * inner * (1 + crossed), scores=AttentionScores(6 * (1 + crossed), 8) if biased else NO_SCORES,
     )  # fmt: skip

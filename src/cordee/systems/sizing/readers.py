@@ -266,7 +266,7 @@ def _t5(config: Config) -> dict[str, Any]:
         "attentions": 1 + decoder / layers, "rest": 2 * width,
         # The norms of cross attention, that of the encoder's end, and biases of relative positions.
         "extra": decoder * width + width + 2 * config.get("relative_attention_num_buckets", 32) * heads,
-        "eager": eager_both(width, inner, decoder / layers, fused=False),
+        "eager": eager_both(width, inner, decoder / layers, fused=False, biased=True),
     }  # fmt: skip
 
 
