@@ -46,6 +46,8 @@ class TracedRank:
     def __init__(self, about: dict[str, Any]) -> None:
         self.about, self.rank, self.pid = about, int(about["rank"]), int(about["pid"])
         self.lacks: list[str] = []
+        # Before it is asked: the signal takes it out of the system call in which it stands.
+        self._state = state_of(self.pid)
         self._stem = about["pulse"][: -len(SUFFIX)] if about["pulse"] else ""
         self._pulse = self._open()
         self._beats = self._pulse.read().beats if self._pulse is not None else 0
@@ -82,7 +84,7 @@ class TracedRank:
             "optimizer_steps": pulse.optimizer_steps if pulse is not None else None,
             "groups": [group._asdict() for group in pulse.groups] if pulse is not None else [],
             "last_seen_at": self._pulse.stands_at() if self._pulse is not None else "",
-            **state_of(self.pid),
+            **self._state,
         }
 
     def answers(self) -> Iterator[tuple[str, bytes]]:
