@@ -102,6 +102,7 @@ class Services:
 def services(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CORDEE_SERVICES", str(tmp_path / "services"))
     monkeypatch.setenv("CORDEE_CATALOGUES", str(tmp_path / "catalogue"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("CORDEE_RUNS", raising=False)
     yield Services(tmp_path, capsys)
     for folder in deployed():

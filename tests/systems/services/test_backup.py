@@ -30,6 +30,7 @@ def test_a_backup_brings_data_and_secrets_back_elsewhere(services, monkeypatch):
     assert code == 0, said
     assert written["stopped"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert token.encode() not in file.read_bytes()
     assert until(services, "ready")
     services.call("stop", "echo")
 
@@ -42,6 +43,64 @@ def test_a_backup_brings_data_and_secrets_back_elsewhere(services, monkeypatch):
     assert stat.S_IMODE((there / "secrets" / "token").stat().st_mode) == 0o600
     code, _, said = services.call("restore", str(file), "--name", "other")
     assert (code, "there is a service other already" in said) == (2, True)
+
+
+def private(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def test_secrets_of_a_backup_need_its_passphrase(services, monkeypatch):
+    services.call("deploy", str(services.blueprint))
+    mine, file = private(services.folder / "mine", "correct horse battery\n"), services.folder / "echo.tar"
+    assert services.call("backup", "echo", "-o", str(file), "--passphrase-file", str(mine))[0] == 0
+    other = private(services.folder / "other", "wrong horse battery\n")
+    token = (services.root() / "secrets" / "token").read_text()
+    monkeypatch.setenv("CORDEE_SERVICES", str(services.folder / "elsewhere"))
+    restore = ("restore", str(file), "--no-start")
+    assert "backup-passphrase" in services.call(*restore)[2]
+    code, _, said = services.call(*restore, "--passphrase-file", str(other))
+    assert (code, "cannot be decrypted: another passphrase" in said) == (5, True)
+    assert not list((services.folder / "elsewhere").iterdir())
+    assert services.call(*restore, "--passphrase-file", str(mine))[0] == 0
+    assert (services.folder / "elsewhere" / "echo" / "secrets" / "token").read_text() == token
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "refused"),
+    [
+        ("short", 0o600, (2, "the passphrase is too short")),
+        ("correct horse battery", 0o644, (5, "others may read the file")),
+    ],
+)
+def test_a_passphrase_that_is_none_is_refused_before_the_service_is_stopped(services, text, mode, refused):
+    services.call("deploy", str(services.blueprint))
+    path = private(services.folder / "passphrase", text)
+    path.chmod(mode)
+    code, _, told = services.call(
+        "backup", "echo", "-o", str(services.folder / "a.tar"), "--passphrase-file", str(path)
+    )
+    assert (code, refused[1] in told) == (refused[0], True), told
+    assert (services.root() / "volumes" / "data" / "starts").read_text() == "x"
+
+
+def test_a_backup_without_secrets_is_restored_only_with_the_right_ones_or_new_ones(services):
+    services.call("deploy", str(services.blueprint))
+    file, root = services.folder / "echo.tar", services.root()
+    token = (root / "secrets" / "token").read_text()
+    assert services.call("backup", "echo", "-o", str(file), "--no-secrets")[0] == 0
+    services.call("stop", "echo")
+    code, _, said = services.call("restore", str(file), "--name", "other", "--no-start")
+    assert (code, "written without the service's secrets" in said) == (2, True)
+    assert services.call("restore", str(file), "--name", "new", "--secrets", "new", "--no-start")[0] == 0
+    assert (services.root("new") / "secrets" / "token").read_text() != token
+    assert (
+        services.call("restore", str(file), "--name", "same", "--secrets", str(root / "secrets"), "--no-start")[0] == 0
+    )
+    assert (services.root("same") / "secrets" / "token").read_text() == token
+    assert services.call("restore", str(file), "--again", "--no-start")[0] == 0
+    assert (root / "secrets" / "token").read_text() == token
 
 
 def broken(file: Path, change) -> Path:

@@ -20,19 +20,32 @@ from cordee.core.clock import unix_s
 from cordee.core.errors import CordeeError, UsageError
 from cordee.core.units import format_size
 from cordee.machine.foreign_files import parse_json
+from cordee.runs.folder import write_atomically
 from cordee.systems.services.accounts import keep_use
 from cordee.systems.services.answers import ServiceReply, differences, replies
 from cordee.systems.services.blueprint import Blueprint, LoadedBlueprint, Target, read_blueprint
 from cordee.systems.services.deployment import ServiceStatus, start, status_of, stop, waited, wish_of
-from cordee.systems.services.instance import ABOUT, ServiceError, ServiceFailing, ServiceFolder, services_folder
+from cordee.systems.services.instance import (
+    ABOUT,
+    ServiceError,
+    ServiceFailing,
+    ServiceFolder,
+    read_private,
+    services_folder,
+)
 from cordee.systems.services.node.texts import read_state, state_path
+from cordee.systems.services.sealing import sealed, unsealed
 from cordee.systems.services.start import Wish, host_document
 
 SCHEMA = 1
+# In place of a folder with secrets: they are made anew.
+NEW = "new"
 _ABOUT = "backup.json"
 _BLUEPRINT = "blueprint.toml"
 _DIGESTS = "digests.json"
-_TREES = ("volumes", "secrets")
+_SEALED = "secrets.sealed"
+_NAMES = (_ABOUT, _BLUEPRINT, _DIGESTS, _SEALED)
+_VOLUMES, _SECRETS = "volumes", "secrets"
 _KEPT = ("blueprint", "target", "cluster", "parameters", "bind", "idle_s", "time_s", "owner", "project")
 
 
@@ -42,9 +55,10 @@ class Backup(NamedTuple):
     Attributes:
         path: of the file.
         bytes: its size.
-        files: how many files of volumes and secrets it has.
+        files: how many files of volumes it has.
         left_out: volumes with `backup = false`.
         stopped: whether the service was stopped for it.
+        secrets: whether it holds the service's secrets, encrypted.
     """
 
     path: Path
@@ -52,6 +66,7 @@ class Backup(NamedTuple):
     files: int
     left_out: list[str]
     stopped: bool
+    secrets: bool
 
 
 class _Summed(io.RawIOBase):
@@ -66,12 +81,15 @@ class _Summed(io.RawIOBase):
         return data
 
 
-def back_up(folder: ServiceFolder, path: Path | None, told: Callable[[ServiceStatus], None]) -> Backup:
+def back_up(
+    folder: ServiceFolder, path: Path | None, passphrase: bytes | None, told: Callable[[ServiceStatus], None]
+) -> Backup:
     """Write a service's blueprint, secrets and volumes into one file; a service that runs is stopped meanwhile, or made whole
     by its `[backup] before`.
 
     Args:
         path: of the file, which must not be there; None: below the service's folder, named by the time.
+        passphrase: what the secrets are encrypted with; None: they are left out.
         told: told how the service comes up again.
 
     Raises:
@@ -92,7 +110,7 @@ def back_up(folder: ServiceFolder, path: Path | None, told: Callable[[ServiceSta
         elif not was.over:
             stop(folder)
         try:
-            written = _write(folder, loaded, path)
+            written = _write(folder, loaded, path, passphrase)
         finally:
             if not whole and not was.over:
                 start(folder, loaded, wish_of(folder.record()), "started after a backup")
@@ -118,7 +136,7 @@ def _run_beside(folder: ServiceFolder, loaded: LoadedBlueprint) -> None:
         )
 
 
-def _write(folder: ServiceFolder, loaded: LoadedBlueprint, path: Path) -> Backup:
+def _write(folder: ServiceFolder, loaded: LoadedBlueprint, path: Path, passphrase: bytes | None) -> Backup:
     blueprint = loaded.blueprint
     left_out = [name for name, volume in blueprint.volumes.items() if not volume.backup]
     about = {"schema": SCHEMA, "service": folder.name, "root": str(folder.root), "at": unix_s(), "left_out": left_out}
@@ -130,13 +148,14 @@ def _write(folder: ServiceFolder, loaded: LoadedBlueprint, path: Path) -> Backup
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
             with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-                _add(archive, _ABOUT, json.dumps(about, indent=1))
-                _add(archive, _BLUEPRINT, loaded.text)
-                for tree in _TREES:
-                    for name in sorted(os.listdir(folder.root / tree)):
-                        if tree == "secrets" or name not in left_out:
-                            _add_tree(archive, folder.root / tree / name, f"{tree}/{name}", digests)
-                _add(archive, _DIGESTS, json.dumps(digests))
+                _add(archive, _ABOUT, json.dumps(about, indent=1).encode())
+                _add(archive, _BLUEPRINT, loaded.text.encode())
+                for name in sorted(os.listdir(folder.root / _VOLUMES)):
+                    if name not in left_out:
+                        _add_tree(archive, folder.volume(name), f"{_VOLUMES}/{name}", digests)
+                if passphrase:
+                    _add(archive, _SEALED, sealed(_secrets(folder), passphrase))
+                _add(archive, _DIGESTS, json.dumps(digests).encode())
             file.flush()
             os.fsync(file.fileno())
         part.rename(path)
@@ -148,12 +167,20 @@ def _write(folder: ServiceFolder, loaded: LoadedBlueprint, path: Path) -> Backup
             allowed=f"a place with {format_size(_bytes(folder))} of room",
             next="give another place: -o FILE",
         ) from error
-    return Backup(path, path.stat().st_size, len(digests), left_out, False)
+    return Backup(path, path.stat().st_size, len(digests), left_out, False, bool(passphrase))
 
 
-def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
+def _secrets(folder: ServiceFolder) -> bytes:
+    """Return a service's secrets as an archive."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted((folder.root / _SECRETS).iterdir()):
+            _add(archive, path.name, path.read_bytes())
+    return data.getvalue()
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
     about = tarfile.TarInfo(name)
-    data = text.encode()
     about.size, about.mode, about.mtime = len(data), 0o600, int(unix_s())
     archive.addfile(about, io.BytesIO(data))
 
@@ -189,6 +216,8 @@ def restore(
     again: bool,
     wait_s: float | None,
     told: Callable[[ServiceStatus], None],
+    passphrase: Callable[[], bytes],
+    secrets: str | None,
 ) -> ServiceStatus:
     """Make a service of a backup, or of what a run has kept of a service of its job, and start it.
 
@@ -198,9 +227,11 @@ def restore(
         changed: returns what to ask for, of what was asked for then and the blueprint.
         again: it may take the place of a service that is over; that one's folder is removed when this one is whole.
         wait_s: for how long it is waited for; None: it is not started.
+        passphrase: returns what the secrets are encrypted with; asked only where it is needed.
+        secrets: a folder with a file for each, in place of the backup's; `new`: they are made anew.
 
     Raises:
-        UsageError, DocumentError: there is such a service, or the target cannot honour the blueprint.
+        UsageError, DocumentError: there is such a service, its secrets are missing, or the target cannot honour the blueprint.
         ServiceError: the file is no backup, is not whole, or there is no room; nothing is left of the try.
         ServiceFailing: it is not ready.
     """
@@ -230,6 +261,7 @@ def restore(
                 allowed="another name, or --again in place of one that is stopped",
                 next=f"`cordee service stop {folder.name}`, or --name",
             )
+        _bring_secrets(made, loaded.blueprint, passphrase, secrets, folder)
         made.keep_revision(loaded)
         old = Path(place) / "old"
         if folder.exists():
@@ -241,6 +273,37 @@ def restore(
     with folder.changing():
         start(folder, loaded, wish, f"restored from {source}", run=wait_s is not None)
     return status_of(folder) if wait_s is None else waited(folder, wait_s, told)
+
+
+def _bring_secrets(
+    made: ServiceFolder, blueprint: Blueprint, passphrase: Callable[[], bytes], given: str | None, old: ServiceFolder
+) -> None:
+    """Bring the secrets of a restored service: those that are given, else the backup's, else those of the service that it replaces.
+
+    Raises:
+        UsageError: there are none.
+    """
+    closed, place = made.root / _SEALED, made.root / _SECRETS
+    if given is not None:
+        shutil.rmtree(place)
+        place.mkdir(0o700)
+        for name in blueprint.secrets if given != NEW else ():
+            write_atomically(place / name, read_private(Path(given) / name, f"the secret {name}"))
+    elif closed.exists():
+        with tarfile.open(fileobj=io.BytesIO(unsealed(closed.read_bytes(), passphrase()))) as archive:
+            archive.extractall(place, filter="data")
+    elif not any(place.iterdir()) and (old.root / _SECRETS).is_dir():
+        shutil.copytree(old.root / _SECRETS, place, dirs_exist_ok=True)
+    elif not any(place.iterdir()) and blueprint.secrets:
+        raise UsageError(
+            "the backup was written without the service's secrets, which its data may know",
+            given=", ".join(blueprint.secrets),
+            allowed=f"--secrets DIR with a file of mode 0600 for each, or --secrets {NEW} where the data do not know them",
+            next="they are in the folder `secrets` of the service, where it was backed up",
+        )
+    closed.unlink(missing_ok=True)
+    for secret in place.iterdir():
+        secret.chmod(0o600)
 
 
 def _moved(parameters: dict[str, str], root: str | None, folder: ServiceFolder) -> dict[str, str]:
@@ -258,7 +321,7 @@ def _from_run(source: Path, made: ServiceFolder) -> tuple[dict[str, Any], Loaded
             "holds no service", given=str(source), allowed="a backup's file, or services/NAME of a run's folder"
         )
     with kept.lock.open("a") as lock, _alone(lock, kept):
-        for tree in _TREES:
+        for tree in (_VOLUMES, _SECRETS):
             shutil.copytree(source / tree, made.root / tree, symlinks=True, dirs_exist_ok=True)
     return json.loads((source / ABOUT).read_text()), kept.blueprint(kept.revisions()[-1])
 
@@ -281,8 +344,7 @@ def _from_file(path: Path, made: ServiceFolder) -> tuple[dict[str, Any], LoadedB
     try:
         with tarfile.open(path) as archive:
             for member in archive:
-                top = member.name.split("/")[0]
-                if member.name not in (_ABOUT, _BLUEPRINT, _DIGESTS) and top not in _TREES:
+                if member.name not in _NAMES and member.name.split("/")[0] != _VOLUMES:
                     raise ServiceError("the file is no backup of a service", given=f"{path}: {member.name}")
                 archive.extract(member, made.root, filter="data")
         about = parse_json((made.root / _ABOUT).read_text())
@@ -307,8 +369,6 @@ def _from_file(path: Path, made: ServiceFolder) -> tuple[dict[str, Any], LoadedB
         ) from error
     for name in (_ABOUT, _DIGESTS, _BLUEPRINT):
         (made.root / name).unlink()
-    for secret in (made.root / "secrets").iterdir():
-        secret.chmod(0o600)
     source = about.get("source")
     return about, read_blueprint(text, made.root / _BLUEPRINT, source=Path(source) if source else None)
 
@@ -377,7 +437,7 @@ def back_up_stopped(folder: ServiceFolder, loaded: LoadedBlueprint) -> Path:
     """Stop a service and write its backup; where that fails it is started again."""
     with folder.changing():
         stop(folder)
-    return back_up(folder, None, lambda _: None).path
+    return back_up(folder, None, None, lambda _: None).path
 
 
 def _put_back(folder: ServiceFolder, backup: Path) -> None:

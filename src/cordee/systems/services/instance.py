@@ -263,7 +263,7 @@ class ServiceFolder:
                     next="deploy it on Kubernetes, or give the secret by a file",
                 )
             if secret.source.startswith("file:") and not (target.exists() and not os.path.exists(secret.source[5:])):
-                write_atomically(target, _read_private(Path(secret.source[5:]), name))
+                write_atomically(target, read_private(Path(secret.source[5:]), f"the secret {name}"))
             elif not target.exists():
                 write_atomically(target, new_secret(secret.characters))
 
@@ -297,19 +297,24 @@ class ServiceFolder:
                 time.sleep(_AGAIN_S)
 
 
-def _read_private(path: Path, name: str) -> str:
+def read_private(path: Path, what: str, next_: str = "write it, mode 0600") -> str:
+    """Return what a file holds that only its owner may read, without the end of its last line.
+
+    Args:
+        what: what it is, for the errors.
+        next_: what to do where it cannot be read.
+
+    Raises:
+        ServiceError: it cannot be read, or others may read it.
+    """
     try:
         if path.stat().st_mode & 0o077:
-            raise ServiceError(
-                f"others may read the file of the secret {name}",
-                given=str(path),
-                allowed="mode 0600",
-                next=f"chmod 600 {path}",
-            )
+            text = f"others may read the file of {what}"
+            raise ServiceError(text, given=str(path), allowed="mode 0600", next=f"chmod 600 {path}")
         return path.read_text().rstrip("\n")
     except OSError as error:
-        text = f"the file of the secret {name} cannot be read: {error.strerror}"
-        raise ServiceError(text, given=str(path), next="write it, mode 0600") from error
+        text = f"the file of {what} cannot be read: {error.strerror}"
+        raise ServiceError(text, given=str(path), next=next_) from error
 
 
 def find_service(name: str) -> ServiceFolder:

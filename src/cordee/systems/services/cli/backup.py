@@ -3,37 +3,58 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
+from cordee.core.errors import UsageError
 from cordee.core.terminal.output import print_json
 from cordee.core.units import format_size
 from cordee.job.terminal.options import duration, json_option
 from cordee.systems.services.blueprint import TARGETS, Blueprint, Target
 from cordee.systems.services.cli.deployment import print_status, shown, silent, told
 
+_passphrase_option = click.option(
+    "--passphrase-file",
+    metavar="FILE",
+    help="What encrypts the secrets (default: ~/.config/cordee/backup-passphrase, made by the first backup).",
+)
+
+
+def _file(given: str | None) -> Path | None:
+    return Path(given) if given else None
+
 
 @click.command("backup")
 @click.argument("service")
 @click.option("-o", "--output", metavar="FILE", help="The file (default: one below the service's folder).")
+@_passphrase_option
+@click.option("--no-secrets", is_flag=True, help="Leave its secrets out.")
 @json_option
-def backup(service: str, output: str | None, as_json: bool) -> None:
-    """Write a service's blueprint, secrets and volumes into one file, mode 0600. A service that runs is stopped meanwhile.
+def backup(service: str, output: str | None, passphrase_file: str | None, no_secrets: bool, as_json: bool) -> None:
+    """Write a service's blueprint, volumes and secrets, these encrypted, into one file, mode 0600. A service that runs is stopped meanwhile.
 
     \b
     Example:
       cordee service backup mlflow -o mlflow.tar
+      cordee service backup mlflow -o mlflow.tar --passphrase-file ~/passphrase
     """
     from cordee.systems.services.backup import back_up
     from cordee.systems.services.instance import find_service
+    from cordee.systems.services.sealing import own_passphrase_file, passphrase_of
 
-    path = Path(output).absolute() if output else None
-    written = back_up(find_service(service), path, silent if as_json else told)
+    if no_secrets and passphrase_file:
+        raise UsageError("without secrets there is nothing to encrypt", given="--no-secrets and --passphrase-file")
+    path, folder = Path(output).absolute() if output else None, find_service(service)
+    passphrase = None if no_secrets else passphrase_of(_file(passphrase_file), make=True)
+    written = back_up(folder, path, passphrase, silent if as_json else told)
     if as_json:
         print_json({"schema": "cordee.service-backup/1", **written._asdict(), "path": str(written.path)})
         return
-    click.echo(f"{written.path}: {format_size(written.bytes)}, {written.files} files; it holds the service's secrets")
+    held = f"its secrets by the passphrase in {passphrase_file or own_passphrase_file()}"
+    about = "without its secrets" if no_secrets else held
+    click.echo(f"{written.path}: {format_size(written.bytes)}, {written.files} files; {about}")
     for name in written.left_out:
         click.echo(f"cordee: the volume {name} is left out: backup = false", err=True)
 
@@ -46,6 +67,12 @@ def backup(service: str, output: str | None, as_json: bool) -> None:
 @click.option(
     "--again", is_flag=True, help="In place of a service of this name that is stopped, whose data is removed."
 )
+@_passphrase_option
+@click.option(
+    "--secrets",
+    metavar="DIR|new",
+    help="A folder with a file for each secret, in place of the backup's; new: made anew.",
+)
 @click.option("--no-start", is_flag=True, help="Only bring its folder back.")
 @click.option(
     "--wait", default="10min", show_default=True, metavar="DURATION", help="How long to wait until it is ready."
@@ -57,6 +84,8 @@ def restore(
     cluster: str | None,
     target: Target | None,
     again: bool,
+    passphrase_file: str | None,
+    secrets: str | None,
     no_start: bool,
     wait: str,
     as_json: bool,
@@ -72,6 +101,7 @@ def restore(
     from cordee.job.terminal.options import cluster_name
     from cordee.systems.services.backup import restore as restored
     from cordee.systems.services.draft import require_name
+    from cordee.systems.services.sealing import passphrase_of
     from cordee.systems.services.start import Wish, default_target
 
     place = cluster_name(cluster)
@@ -83,7 +113,9 @@ def restore(
 
     wait_s = None if no_start else duration(wait, "--wait")
     wanted = require_name(name) if name else None
-    now = restored(Path(source), wanted, changed, again, wait_s, silent if as_json else told)
+    tell = silent if as_json else told
+    key = partial(passphrase_of, _file(passphrase_file))
+    now = restored(Path(source), wanted, changed, again, wait_s, tell, key, secrets)
     shown(now, as_json)
 
 
