@@ -37,6 +37,7 @@ class TcpConnection(NamedTuple):
         port: at the other end.
         sent, received: payload that the other end has acknowledged, and that arrived; in bytes; None: this kernel does not tell.
         cgroup: number of the control group (version 2) that made it, None where it is not told.
+        own_port: at this end.
     """
 
     cookie: int
@@ -46,6 +47,7 @@ class TcpConnection(NamedTuple):
     sent: Optional[int]
     received: Optional[int]
     cgroup: Optional[int] = None
+    own_port: int = 0
 
 
 class TcpConnections:
@@ -138,7 +140,7 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _connection(body: bytes) -> TcpConnection:
     family = body[0]
-    _, port, _, remote = _ID.unpack_from(body, 4)
+    own_port, port, _, remote = _ID.unpack_from(body, 4)
     low, high = _COOKIE.unpack_from(body, 44)
     (inode,) = struct.unpack_from("=I", body, 68)
     sent = received = cgroup = None
@@ -152,7 +154,7 @@ def _connection(body: bytes) -> TcpConnection:
         elif kind == _CGROUP and length >= _ATTRIBUTE.size + 8:
             (cgroup,) = struct.unpack_from("=Q", body, offset + _ATTRIBUTE.size)
         offset += (length + 3) & ~3
-    return TcpConnection(low | high << 32, inode, _address(family, remote), port, sent, received, cgroup)
+    return TcpConnection(low | high << 32, inode, _address(family, remote), port, sent, received, cgroup, own_port)
 
 
 def _address(family: int, raw: bytes) -> str:

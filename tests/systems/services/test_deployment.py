@@ -211,6 +211,17 @@ def test_a_service_that_nobody_uses_ends_by_itself(services):
     assert until(services, "stopped")["why"] == "nobody was connected for 1 s"
 
 
+def test_short_requests_keep_a_service_that_ends_when_nobody_uses_it(services):
+    _, now, _ = services.call("deploy", str(services.blueprint), "--idle", "2s", "--json")
+    token, deadline = (services.root() / "secrets" / "token").read_text(), time.monotonic() + 5
+    while time.monotonic() < deadline:
+        assert asked(now["endpoints"][0]["url"] + "/data", token)[0] == 200
+        time.sleep(0.4)
+    status = services.call("status", "echo", "--json")[1]["services"][0]
+    assert status["unused_s"] < 2
+    assert until(services, "stopped")["why"] == "nobody was connected for 2 s"
+
+
 def test_a_service_whose_dependency_is_not_ready_is_refused(services):
     path = services.write(BLUEPRINT.replace("schema = 1", 'schema = 1\nafter = ["database"]'))
     code, _, said = services.call("deploy", str(path))

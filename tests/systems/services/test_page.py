@@ -39,6 +39,7 @@ def test_the_page_says_how_services_are_and_hides_what_only_their_owner_may_know
         answer = httpx.get(f"{server.url}/api/services", timeout=60)
         row = {one["name"]: one for one in answer.json()["services"]}["echo"]
         assert row["used"]["hours"] > 0
+        assert 0 <= row["unused_s"] < 60
         assert token not in answer.text
         assert str(services.root()) not in answer.text.replace(str(damaged), "")
 

@@ -51,6 +51,7 @@ class ServiceStatus:
         node: where it runs.
         client_file: what a shell reads to become its client.
         asleep: it was stopped because nobody used it: a request at the front door wakes it.
+        unused_s: for how long nobody was connected, while it is ready.
     """
 
     name: str
@@ -66,6 +67,7 @@ class ServiceStatus:
     node: str | None = None
     client_file: str | None = None
     asleep: bool = False
+    unused_s: float | None = None
 
     @property
     def ready(self) -> bool:
@@ -101,8 +103,15 @@ def status_of(folder: ServiceFolder) -> ServiceStatus:
         run=str(run.root),
         node=told.get("node"),
         client_file=None if gone else told.get("client_file"),
+        unused_s=_unused_s(told) if state == "ready" else None,
         asleep=state == "stopped" and bool(told.get("idle")) and record.get("stopped") != record["run"],
     )
+
+
+def _unused_s(told: dict[str, Any]) -> float | None:
+    """Return for how long nobody was connected, as of what its host told last."""
+    since = told.get("used_at") or told.get("ready_at")
+    return None if since is None else max(0.0, told["at"] - since)
 
 
 def _endpoints(folder: ServiceFolder, record: dict[str, Any], told: dict[str, Any]) -> list[dict[str, Any]]:

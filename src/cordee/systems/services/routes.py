@@ -28,7 +28,7 @@ class ServicesAnswer(Answer):
     """What services there are, and what they have used."""
 
     services: list[dict[str, Any]] = Field(
-        description="`name`, `target`, `cluster`, `revision`, `owner`, `project`, `state`, `ready`, `why`, `node`, `endpoints` and `used`, this month."
+        description="`name`, `target`, `cluster`, `revision`, `owner`, `project`, `state`, `ready`, `why`, `node`, `endpoints`, `unused_s` (nobody was connected for so long) and `used`, this month."
     )
     since: str = Field(description="From when on `used` and `projects` count: the first day of this month, UTC.")
     projects: list[dict[str, Any]] = Field(

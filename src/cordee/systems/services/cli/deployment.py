@@ -10,6 +10,7 @@ import click
 
 from cordee.core.errors import EXIT_BAD, UsageError
 from cordee.core.terminal.output import print_findings, print_json
+from cordee.core.units import format_duration
 from cordee.job.terminal.options import duration, json_option
 from cordee.systems.services.blueprint import ALLOCATION, KUBERNETES, TARGETS, Target
 from cordee.systems.services.cli.cluster import (
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from cordee.systems.services.start import Wish
 
 F = TypeVar("F", bound=Callable[..., Any])
+# What nobody has used for so long is said.
+_UNUSED_S = 3600.0
 
 
 def told(now: ServiceStatus) -> None:
@@ -43,6 +46,8 @@ def silent(now: ServiceStatus) -> None:
 def print_status(one: ServiceStatus) -> None:
     """Print how a service is, its endpoints below it."""
     click.echo(f"{one.name:18} {one.state:9} {one.target:8} {one.why}")
+    if one.unused_s is not None and one.unused_s >= _UNUSED_S:
+        click.echo(f"{'':18} nobody was connected for {format_duration(one.unused_s)}")
     for endpoint in one.endpoints if one.ready else ():
         click.echo(f"{'':18} {endpoint['url']}  ({endpoint['name']})")
     if one.ready and one.client_file:

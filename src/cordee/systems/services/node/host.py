@@ -44,6 +44,7 @@ from cordee.systems.services.node.texts import (
     shell_lines,
     state_path,
 )
+from cordee.systems.services.node.visitors import Visitors
 
 _TELL_EVERY_S = 10.0
 _TICK_S = 0.1
@@ -79,6 +80,7 @@ class ServiceHost:
         self._place.ports.update((one["name"], one["port"]) for one in before.get("endpoints", ()))
         self._marks: dict[str, bool] = {}
         self._drain_by: Optional[float] = None
+        self._visitors = Visitors()
         self._tells = bool(spec.get("tells"))
 
     def run(self) -> int:
@@ -183,7 +185,7 @@ class ServiceHost:
     def _watch(self) -> int:
         """Ask until the program ends, or is to end."""
         spec, wrong_answers, due = self._spec, 0, 0.0
-        used_at = monotonic()
+        visitors = self._visitors
         while True:
             assert self._program is not None
             code = self._program.code
@@ -197,9 +199,11 @@ class ServiceHost:
             if now >= due:
                 probe = spec["ready"] if self._ready_at is None else spec["live"] or spec["ready"]
                 due = now + (probe["every_s"] if self._ready_at is None else max(probe["every_s"], 2.0))
+                visitors.look(self._place.ports.values())
                 answer = self._ask(probe)
                 if answer.right and self._ready_at is None:
                     answer = self._closed() or answer
+                visitors.asked()
                 self._last = answer
                 wrong_answers = 0 if answer.right else wrong_answers + 1
                 if answer.right and self._ready_at is None:
@@ -214,14 +218,13 @@ class ServiceHost:
                     )
                 state = "unready" if wrong_answers else "ready"
                 self._tell("starting" if self._ready_at is None else state, _said(answer))
-            if spec["idle_s"] and self._ready_at is not None:
-                if _connected(self._place.ports.values()):
-                    used_at = now
-                elif now - max(used_at, self._ready_at) > spec["idle_s"]:
-                    self._program.end()
-                    self._marks["idle"] = True
-                    self._tell("stopped", f"nobody was connected for {spec['idle_s']:.0f} s")
-                    return 0
+            visitors.look(self._place.ports.values())
+            idle_s, since = spec["idle_s"], self._ready_at
+            if idle_s and since is not None and now - max(visitors.last or 0.0, since) > idle_s:
+                self._program.end()
+                self._marks["idle"] = True
+                self._tell("stopped", f"nobody was connected for {idle_s:.0f} s")
+                return 0
             time.sleep(_TICK_S)
 
     def _is_over(self, now: float) -> bool:
@@ -307,6 +310,8 @@ class ServiceHost:
             "address": self._place.address,
             "pid": self._program.pid if self._program else None,
             "at": unix_s(),
+            "ready_at": None if self._ready_at is None else round(unix_s() - (now - self._ready_at), 1),
+            "used_at": self._visitors.last_unix_s,
             "ready_after_s": None if self._ready_at is None else round(self._ready_at - self._began, 3),
         }
         if self._tells:

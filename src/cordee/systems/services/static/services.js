@@ -1,7 +1,7 @@
 /** The services that surround trainings: how each is and why, where it is asked, on whose account, and what it has used. */
 
 import { html } from "../../vendor/htm-preact-3.1.1.js";
-import { number, quantity } from "../../format.js";
+import { duration, number, quantity } from "../../format.js";
 import { useData, useEvery } from "../../hooks.js";
 import { Badge, Empty, Figures, Loaded, Panel, Table } from "../../ui.js";
 
@@ -11,6 +11,8 @@ const energy = (used) => {
   if (used?.energy_joules === null || used?.energy_joules === undefined) return "–";
   return `${used.energy_measured_ratio < 0.95 ? "≥ " : ""}${number(used.energy_joules / 3.6e6)} kWh`;
 };
+const UNUSED_S = 3600;
+const idle = (row) => row.unused_s !== null && row.unused_s >= UNUSED_S;
 const used = (of) => [
   { name: "Hours", short: true, right: true, of: (row) => hours(of(row)?.hours) },
   { name: "GPU hours", short: true, right: true, of: (row) => hours(of(row)?.gpu_hours) },
@@ -24,7 +26,7 @@ const place = (row) => [row.target, row.cluster === "local" ? "" : row.cluster, 
 const NAME = { name: "Service", of: (row) => html`<span class="name">${row.name}</span>` };
 const SERVICES = [
   { name: "Service", of: (row) => html`<span class="name">${row.name}</span><p class="soft">${place(row)}</p>` },
-  { name: "State, and why", of: (row) => html`<${Badge} state=${LOOKS[row.state] || "unknown"} text=${row.state} /><p>${row.why}</p><${Address} row=${row} />` },
+  { name: "State, and why", of: (row) => html`<${Badge} state=${LOOKS[row.state] || "unknown"} text=${row.state} /><p>${row.why}</p>${idle(row) && html`<p class="soft">Nobody was connected for ${duration(row.unused_s)}.</p>`}<${Address} row=${row} />` },
   { name: "Owner, project", of: (row) => html`${row.owner || "–"}<p class="soft">${row.project || "no project"}</p>` },
 ];
 const PROJECTS = [{ name: "Project", of: (row) => row.project || html`<span class="soft">none</span>` }, ...used((row) => row)];
@@ -41,6 +43,7 @@ export default function Services() {
           ["services", number(rows.length)],
           ["ready", number(rows.filter((row) => row.ready).length)],
           ["need a look", number(rows.filter((row) => ["failed", "unready", "unknown"].includes(row.state)).length)],
+          ["unused for an hour", number(rows.filter(idle).length)],
           ["front door", found.door ? "open" : "closed"],
           ["GPU hours", number(total("gpu_hours")), since],
           ["requests", number(total("requests")), since],
