@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import threading
@@ -12,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from tests.systems.services.conftest import BLUEPRINT, PROGRAM
@@ -144,6 +146,17 @@ def test_no_request_is_lost_while_one_run_hands_over_to_the_next(doored, volumes
     assert ended.state == "finished"
     if volumes:
         assert (services.root() / "volumes" / "data" / "starts").read_text() == "xx"
+
+
+def test_the_next_run_waits_for_the_data_for_as_long_as_somebody_is_connected_to_the_one_before(doored):
+    code, now, said = doored.call("deploy", str(doored.blueprint), "--door", "--json")
+    assert code == 0, said
+    behind = urlsplit(now["endpoints"][0]["behind"])
+    with socket.create_connection((behind.hostname, behind.port)):
+        code, after, said = doored.call("handover", "echo", "--drain", "45s", "--json")
+    assert code == 0, said
+    assert after["services"][0]["run"] != now["run"]
+    assert (doored.root() / "volumes" / "data" / "starts").read_text() == "xx"
 
 
 def test_a_hand_over_to_a_run_that_is_never_ready_leaves_the_one_that_runs(doored):

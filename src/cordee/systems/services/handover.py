@@ -36,6 +36,8 @@ DRAIN_S = 30.0
 _POLL_S = 0.1
 _DOOR_S = 15.0
 _AGAIN_S = 120.0
+# How long a run may take to end, asked by the file of its drain and then as any run.
+_END_S = 60.0
 # Before an allocation ends: a tenth of its time, at least and at most so much.
 _LEAST_LEAD_S, _MOST_LEAD_S = 60.0, 900.0
 
@@ -154,7 +156,7 @@ def _take_over(
     record, old, alone = folder.record(), folder.run(), loaded.blueprint.has_one_writer
     assert old is not None
     prune_runs(folder)
-    number, job = write_revision(loaded, folder, wish)
+    number, job = write_revision(loaded, folder, wish, _DOOR_S + drain_s + 2 * _END_S)
     new = start_run(job, loaded, folder, wish)
     _note(folder, "hand-over begun", next=str(new.root))
     wanted = record_of(folder, loaded, wish, number, new)
@@ -235,12 +237,12 @@ def _await_door(folder: ServiceFolder, target: str) -> None:
 def _drain(run: RunFolder, name: str, drain_s: float) -> None:
     """Have a run end once nobody is connected to its service."""
     drain_path(run.root, name).write_text(f"{drain_s:.3f}\n")
-    until = monotonic() + drain_s + 60.0
+    until = monotonic() + drain_s + _END_S
     while monotonic() < until:
         if replay(read_journal(run.journal), run.id).ended or run_status(run, name)[0] in ("stopped", "failed"):
             return
         time.sleep(_POLL_S)
-    end_run(run, 60.0, "cordee service handover")
+    end_run(run, _END_S, "cordee service handover")
 
 
 def _note(folder: ServiceFolder, event: str, **changed: Any) -> None:

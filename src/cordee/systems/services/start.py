@@ -323,8 +323,13 @@ def job_text(blueprint: Blueprint, folder: ServiceFolder, spec: Path, wish: Wish
     return "\n".join(lines) + "\n"
 
 
-def write_revision(loaded: LoadedBlueprint, folder: ServiceFolder, wish: Wish) -> tuple[int, Path]:
+def write_revision(
+    loaded: LoadedBlueprint, folder: ServiceFolder, wish: Wish, lock_wait_s: float | None = None
+) -> tuple[int, Path]:
     """Keep a blueprint as a revision of a service, with its job; return its number and the job's folder.
+
+    Args:
+        lock_wait_s: how long its program waits for the data of a run before it; None: as long as one that ends may take.
 
     Raises:
         UsageError, DocumentError: as `host_document`.
@@ -337,6 +342,8 @@ def write_revision(loaded: LoadedBlueprint, folder: ServiceFolder, wish: Wish) -
     folder.keep_secrets(loaded.blueprint)
     document = host_document(loaded, folder, number, wish)
     document["ports_before"] = _ports_before(folder)
+    if lock_wait_s is not None:
+        document["lock_wait_s"] = lock_wait_s
     document["network_interface"] = load_cluster(wish.cluster).network_interface
     spec, job = host_path(folder, document), folder.revision(number) / "job"
     job.mkdir(0o700, exist_ok=True)

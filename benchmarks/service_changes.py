@@ -1,0 +1,287 @@
+"""What clients of a service see while it is upgraded, killed and started again.
+
+    python benchmarks/service_changes.py upgrades [--times 10] [--rate 40]     MLflow behind the front door
+    python benchmarks/service_changes.py restarts [--times 200]                Redis, its data on a volume
+    python benchmarks/service_changes.py first-answer [--times 5] [--podman BLUEPRINT]
+
+`upgrades`: requests that write a metric, and what became of each; at the end the store is asked for all that it acknowledged.
+`restarts`: stopped, killed, or killed with all that runs it, at a random moment of a stream of writes; each acknowledged one is looked for.
+`first-answer`: seconds from the command until HTTP 200, beside a plain `mlflow server` of the same arguments, in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import random
+import shlex
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+from cordee.machine.processes.tree import all_processes
+
+
+def cordee(*words: str, check: bool = True) -> dict:
+    done = subprocess.run(
+        [sys.executable, "-m", "cordee.faces.cli", "service", *words], stdout=subprocess.PIPE, text=True
+    )
+    if done.returncode and check:
+        raise SystemExit(f"cordee service {' '.join(words)}: exit code {done.returncode}: {done.stdout}")
+    return json.loads(done.stdout) if done.stdout.startswith("{") else {}
+
+
+def client_of(now: dict) -> dict[str, str]:
+    lines = Path(now["client_file"]).read_text().splitlines()
+    return dict(shlex.split(line)[1].split("=", 1) for line in lines)
+
+
+class Mlflow:
+    def __init__(self, url: str, password: str) -> None:
+        self.url = url
+        self._basic = "Basic " + base64.b64encode(f"admin:{password}".encode()).decode()
+
+    def call(self, path: str, **body) -> dict:
+        data = json.dumps(body).encode() if body else None
+        headers = {"Authorization": self._basic, "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/api/2.0/mlflow/{path}", data, headers)
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            return json.load(answer)
+
+
+def upgrades(times: int, rate: float) -> None:
+    cordee("door", "start")
+    now = cordee("deploy", "mlflow", "--door", "--json")
+    mlflow = Mlflow(now["endpoints"][0]["url"], client_of(now)["MLFLOW_TRACKING_PASSWORD"])
+    run = mlflow.call("runs/create", experiment_id="0")["run"]["info"]["run_id"]
+    found, written, waits, over = Counter(), [], [], threading.Event()
+
+    def write(step: int) -> None:
+        began = time.monotonic()
+        try:
+            mlflow.call("runs/log-metric", run_id=run, key="loss", value=1.0, timestamp=step, step=step)
+            written.append(step)
+            found["answered"] += 1
+        except OSError as error:
+            found[repr(error)] += 1
+        waits.append(time.monotonic() - began)
+
+    def ask() -> None:
+        began, threads = time.monotonic(), []
+        while not over.is_set():
+            threads.append(threading.Thread(target=write, args=(len(threads),), daemon=True))
+            threads[-1].start()
+            time.sleep(max(0.0, began + len(threads) / rate - time.monotonic()))
+        for one in threads:
+            one.join()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    took = []
+    for _ in range(times):
+        time.sleep(2)
+        began = time.monotonic()
+        done = cordee("upgrade", "mlflow", "--json")["services"][0]
+        took.append(time.monotonic() - began)
+        assert done["endpoints"][0]["url"] == mlflow.url, "its address has changed"
+    time.sleep(2)
+    over.set()
+    asking.join()
+    stored, token = set(), ""
+    while True:
+        page = mlflow.call(f"metrics/get-history?run_id={run}&metric_key=loss&max_results=1000&page_token={token}")
+        stored |= {int(one["step"]) for one in page.get("metrics", ())}
+        token = page.get("next_page_token", "")
+        if not token:
+            break
+    print(
+        f"{times} upgrades of {statistics.median(took):.1f} s (median): {sum(found.values())} writes {dict(found)};"
+        f" median {statistics.median(waits) * 1000:.0f} ms, longest {max(waits):.1f} s; acknowledged and not stored: {len(set(written) - stored)}"
+    )
+
+
+class Redis:
+    """A client of a few commands."""
+
+    def __init__(self, port: int, password: str) -> None:
+        self._link = socket.create_connection(("127.0.0.1", port), 10)
+        self._lines = self._link.makefile("rb")
+        self("AUTH", password)
+
+    def __call__(self, *words: str) -> bytes:
+        self._link.sendall(
+            b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in words)])
+        )
+        line = self._lines.readline()
+        if line[:1] == b"$" and line[1:2] != b"-":
+            line = self._lines.readline()
+        if line[:1] in (b"-", b""):
+            raise OSError(line)
+        return line.strip()
+
+
+def restarts(times: int) -> None:
+    now = cordee("deploy", "redis", "--json")
+    port = int(now["endpoints"][0]["url"].rpartition(":")[2])
+    password = client_of(now)["REDISCLI_AUTH"]
+    acknowledged, over = 0, threading.Event()
+
+    def write() -> None:
+        nonlocal acknowledged
+        while not over.is_set():
+            try:
+                redis = Redis(port, password)
+                while not over.is_set():
+                    redis("SET", f"key-{acknowledged}", str(acknowledged))
+                    acknowledged += 1
+            except OSError:
+                time.sleep(0.01)
+
+    writing = threading.Thread(target=write, daemon=True)
+    writing.start()
+    kinds, lost, took, moved = Counter(), 0, [], 0
+    for _ in range(times):
+        time.sleep(random.uniform(0.0, 1.0))
+        kind = random.choice(["stopped", "killed", "all of it killed"])
+        kinds[kind] += 1
+        began = time.monotonic()
+        if kind != "stopped":
+            kill(now["run"], kind == "killed")
+        cordee("stop", "redis", check=False)
+        now = cordee("deploy", "redis", "--json")
+        took.append(time.monotonic() - began)
+        moved += int(now["endpoints"][0]["url"].rpartition(":")[2]) != port
+        known, redis = acknowledged, Redis(port, password)
+        lost += sum(
+            redis("GET", f"key-{number}") != str(number).encode() for number in range(max(0, known - 3000), known)
+        )
+    over.set()
+    writing.join()
+    redis = Redis(port, password)
+    gone = sum(redis("GET", f"key-{number}") != str(number).encode() for number in range(acknowledged))
+    print(
+        f"{times} restarts {dict(kinds)}, {statistics.median(took):.1f} s each (median): {acknowledged} writes acknowledged,"
+        f" {lost + gone} of them lost; another port after {moved}"
+    )
+
+
+def kill(run: str, only_program: bool) -> None:
+    """Kill the program of a run, or everything that belongs to the run."""
+    for one in all_processes().values():
+        try:
+            words = Path(f"/proc/{one.pid}/cmdline").read_bytes().split(b"\0")
+            env = Path(f"/proc/{one.pid}/environ").read_bytes()
+        except OSError:
+            continue
+        ours = run.encode() in env or any(run.encode() in word for word in words)
+        if words[0].endswith(b"redis-server") or b"redis-server " in words[0] or (ours and not only_program):
+            try:
+                os.kill(one.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def first_answer(times: int, podman: str) -> None:
+    kinds = {"plain": plain, "cordee": lambda: deployed("mlflow")}
+    if podman:
+        kinds["podman"] = lambda: deployed(podman, "--target", "podman")
+    seconds = {kind: [] for kind in kinds}
+    for _ in range(times):
+        for kind, measure in kinds.items():
+            seconds[kind].append(measure())
+    medians = {kind: statistics.median(values) for kind, values in seconds.items()}
+    for kind, values in seconds.items():
+        shown = ", ".join(f"{value:.1f}" for value in values)
+        print(
+            f"{kind}: {medians[kind]:.1f} s (median of {shown}), {medians[kind] / medians['plain']:.2f} times as long as plain"
+        )
+
+
+def plain() -> float:
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = 20000 + probe.getsockname()[1] % 10000
+        auth = Path(folder, "auth.ini")
+        auth.write_text(
+            f"[mlflow]\ndefault_permission = NO_PERMISSIONS\ndatabase_uri = sqlite:///{folder}/users.db\nadmin_username = admin\n"
+            "admin_password = correct-horse-battery\nauthorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+        )
+        mlflow = str(Path(sys.executable).with_name("mlflow"))
+        words = [
+            mlflow,
+            "server",
+            "--app-name",
+            "basic-auth",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--workers",
+            "1",
+        ]
+        words += [
+            "--backend-store-uri",
+            f"sqlite:///{folder}/mlflow.db",
+            "--artifacts-destination",
+            f"{folder}/artifacts",
+        ]
+        env = {**os.environ, "MLFLOW_AUTH_CONFIG_PATH": str(auth), "MLFLOW_FLASK_SERVER_SECRET_KEY": "x" * 40}
+        env["MLFLOW_DISABLE_TELEMETRY"] = "true"
+        began = time.monotonic()
+        server = subprocess.Popen(
+            words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            while True:
+                try:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                    return time.monotonic() - began
+                except OSError:
+                    time.sleep(0.1)
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+
+def deployed(service: str, *more: str) -> float:
+    began = time.monotonic()
+    now = cordee("deploy", service, *more, "--json")
+    took = time.monotonic() - began
+    cordee("stop", now["name"], "--remove")
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["upgrades", "restarts", "first-answer"])
+    parser.add_argument("--times", type=int)
+    parser.add_argument("--rate", type=float, default=40.0)
+    parser.add_argument("--podman", default="", metavar="BLUEPRINT")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["CORDEE_SERVICES"] = folder
+        try:
+            if given.what == "upgrades":
+                upgrades(given.times or 10, given.rate)
+            elif given.what == "restarts":
+                restarts(given.times or 200)
+            else:
+                first_answer(given.times or 5, given.podman)
+        finally:
+            for one in cordee("status", "--json")["services"]:
+                cordee("stop", one["name"], check=False)
+            cordee("door", "stop", check=False)
+
+
+if __name__ == "__main__":
+    main()
