@@ -1,10 +1,11 @@
 """What clients of a service see while it is upgraded, killed and started again.
 
-    python benchmarks/service_changes.py upgrades [--times 10] [--rate 40]     MLflow behind the front door
+    python benchmarks/service_changes.py upgrades [--times 10] [--rate 40] [--mlflow]   behind the front door
     python benchmarks/service_changes.py restarts [--times 200]                Redis, its data on a volume
     python benchmarks/service_changes.py first-answer [--times 5] [--podman BLUEPRINT]
 
-`upgrades`: requests that write a metric, and what became of each; at the end the store is asked for all that it acknowledged.
+`upgrades`: requests that write a line to a volume (or a metric to MLflow), and what became of each; at the end all that was
+acknowledged is looked for.
 `restarts`: stopped, killed, or killed with all that runs it, at a random moment of a stream of writes; each acknowledged one is looked for.
 `first-answer`: seconds from the command until HTTP 200, beside a plain `mlflow server` of the same arguments, in turn.
 """
@@ -46,31 +47,99 @@ def client_of(now: dict) -> dict[str, str]:
     return dict(shlex.split(line)[1].split("=", 1) for line in lines)
 
 
-class Mlflow:
-    def __init__(self, url: str, password: str) -> None:
-        self.url = url
+class Service:
+    """A service with a volume behind the front door, to which numbers are written one by one."""
+
+    def __init__(self, now: dict) -> None:
+        self.url = now["endpoints"][0]["url"]
+        self.client = client_of(now)
+
+    def call(self, path: str, authorization: str, body: bytes | None) -> bytes:
+        headers = {"Authorization": authorization, "Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, body, headers), timeout=300) as answer:
+            return answer.read()
+
+
+class Mlflow(Service):
+    def __init__(self, now: dict) -> None:
+        super().__init__(now)
+        password = self.client["MLFLOW_TRACKING_PASSWORD"]
         self._basic = "Basic " + base64.b64encode(f"admin:{password}".encode()).decode()
+        self.run = self._ask("runs/create", experiment_id="0")["run"]["info"]["run_id"]
 
-    def call(self, path: str, **body) -> dict:
-        data = json.dumps(body).encode() if body else None
-        headers = {"Authorization": self._basic, "Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.url}/api/2.0/mlflow/{path}", data, headers)
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            return json.load(answer)
+    def _ask(self, path: str, **body) -> dict:
+        return json.loads(
+            self.call(f"/api/2.0/mlflow/{path}", self._basic, json.dumps(body).encode() if body else None)
+        )
+
+    def write(self, number: int) -> None:
+        self._ask("runs/log-metric", run_id=self.run, key="loss", value=1.0, timestamp=number, step=number)
+
+    def stored(self) -> list[int]:
+        found, token = [], ""
+        while True:
+            path = f"metrics/get-history?run_id={self.run}&metric_key=loss&max_results=1000&page_token={token}"
+            page = self._ask(path)
+            found += [int(one["step"]) for one in page.get("metrics", ())]
+            token = page.get("next_page_token", "")
+            if not token:
+                return found
 
 
-def upgrades(times: int, rate: float) -> None:
+LEDGER = """
+import http.server, os, sys
+port, host, token, data = int(sys.argv[1]), sys.argv[2], open(sys.argv[3]).read().strip(), sys.argv[4]
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        known = self.headers.get("Authorization") == "Bearer " + token
+        body = open(data, "rb").read() if known and self.path == "/all" and os.path.exists(data) else b""
+        self.answer(200 if known or self.path == "/health" else 401, body)
+    def do_POST(self):
+        if self.headers.get("Authorization") != "Bearer " + token:
+            return self.answer(401, b"")
+        line = self.rfile.read(int(self.headers["Content-Length"])) + b"\\n"
+        file = os.open(data, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, line); os.fsync(file); os.close(file)
+        self.answer(200, b"")
+    def answer(self, code, body):
+        self.send_response(code); self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
+    def log_message(self, *words): pass
+http.server.ThreadingHTTPServer((host, port), Handler).serve_forever()
+"""
+LEDGER_BLUEPRINT = """
+schema = 1
+name = "ledger"
+argv = ["python", "./ledger.py", "{port.http}", "{host}", "{secret.token}", "{volume.data}/lines"]
+ports.http = { port = 8080 }
+ready = { path = "/health", every = "0.2s" }
+closed = { path = "/all" }
+volumes.data = { path = "/data" }
+secrets.token = {}
+client.TOKEN = "{value.token}"
+"""
+
+
+class Ledger(Service):
+    def write(self, number: int) -> None:
+        self.call("/", f"Bearer {self.client['TOKEN']}", str(number).encode())
+
+    def stored(self) -> list[int]:
+        return [int(line) for line in self.call("/all", f"Bearer {self.client['TOKEN']}", None).split()]
+
+
+def upgrades(times: int, rate: float, mlflow: bool, folder: Path) -> None:
     cordee("door", "start")
-    now = cordee("deploy", "mlflow", "--door", "--json")
-    mlflow = Mlflow(now["endpoints"][0]["url"], client_of(now)["MLFLOW_TRACKING_PASSWORD"])
-    run = mlflow.call("runs/create", experiment_id="0")["run"]["info"]["run_id"]
+    (folder / "ledger.py").write_text(LEDGER)
+    (folder / "ledger.toml").write_text(LEDGER_BLUEPRINT)
+    now = cordee("deploy", "mlflow" if mlflow else str(folder / "ledger.toml"), "--door", "--json")
+    service = (Mlflow if mlflow else Ledger)(now)
     found, written, waits, over = Counter(), [], [], threading.Event()
 
-    def write(step: int) -> None:
+    def write(number: int) -> None:
         began = time.monotonic()
         try:
-            mlflow.call("runs/log-metric", run_id=run, key="loss", value=1.0, timestamp=step, step=step)
-            written.append(step)
+            service.write(number)
+            written.append(number)
             found["answered"] += 1
         except OSError as error:
             found[repr(error)] += 1
@@ -91,22 +160,17 @@ def upgrades(times: int, rate: float) -> None:
     for _ in range(times):
         time.sleep(2)
         began = time.monotonic()
-        done = cordee("upgrade", "mlflow", "--json")["services"][0]
+        done = cordee("upgrade", now["name"], "--json")["services"][0]
         took.append(time.monotonic() - began)
-        assert done["endpoints"][0]["url"] == mlflow.url, "its address has changed"
+        assert done["endpoints"][0]["url"] == service.url, "its address has changed"
     time.sleep(2)
     over.set()
     asking.join()
-    stored, token = set(), ""
-    while True:
-        page = mlflow.call(f"metrics/get-history?run_id={run}&metric_key=loss&max_results=1000&page_token={token}")
-        stored |= {int(one["step"]) for one in page.get("metrics", ())}
-        token = page.get("next_page_token", "")
-        if not token:
-            break
+    stored = Counter(service.stored())
     print(
-        f"{times} upgrades of {statistics.median(took):.1f} s (median): {sum(found.values())} writes {dict(found)};"
-        f" median {statistics.median(waits) * 1000:.0f} ms, longest {max(waits):.1f} s; acknowledged and not stored: {len(set(written) - stored)}"
+        f"{now['name']}: {times} upgrades of {statistics.median(took):.1f} s (median), {sum(found.values())} writes {dict(found)};"
+        f" median {statistics.median(waits) * 1000:.0f} ms, longest {max(waits):.1f} s;"
+        f" acknowledged and not stored: {len(set(written) - set(stored))}, stored twice: {sum(n > 1 for n in stored.values())}"
     )
 
 
@@ -266,13 +330,14 @@ def main() -> None:
     parser.add_argument("what", choices=["upgrades", "restarts", "first-answer"])
     parser.add_argument("--times", type=int)
     parser.add_argument("--rate", type=float, default=40.0)
+    parser.add_argument("--mlflow", action="store_true")
     parser.add_argument("--podman", default="", metavar="BLUEPRINT")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["CORDEE_SERVICES"] = folder
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.environ["CORDEE_SERVICES"] = str(Path(folder, "services"))
         try:
             if given.what == "upgrades":
-                upgrades(given.times or 10, given.rate)
+                upgrades(given.times or 10, given.rate, given.mlflow, Path(folder))
             elif given.what == "restarts":
                 restarts(given.times or 200)
             else:

@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -23,9 +24,11 @@ from cordee.machine.processes.tree import all_processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import replay
+from cordee.systems.services.deployment import hand_over_is_open
 from cordee.systems.services.door._base import DoorSettings
 from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.door.nginx import NginxDoor
+from cordee.systems.services.instance import ServiceFolder
 from cordee.testing.doors import DoorContract, OpenDoor, Upstream
 from cordee.testing.patience import wait_until
 
@@ -171,6 +174,26 @@ def test_a_hand_over_to_a_run_that_is_never_ready_leaves_the_one_that_runs(doore
     assert "the next run was not ready, so the one before runs" in said
     assert asking.wrong == []
     assert asked(f"{url}/data", token)[0] == 200
+
+
+@pytest.mark.parametrize("event", ["hand-over begun", "requests wait", "upgraded"])
+@pytest.mark.parametrize("volumes", [True, False])
+def test_a_killed_upgrade_leaves_one_run_that_answers(doored, event, volumes):
+    services = doored
+    if not volumes and event == "requests wait":
+        event = "the run before has ended"  # nothing waits
+    path = services.blueprint if volumes else stateless(services)
+    assert services.call("deploy", str(path), "--door", "--json")[0] == 0
+    url, token = address(services)
+    command = [sys.executable, "-m", "cordee.faces.cli", "service", "upgrade", "echo", "--json"]
+    history = services.root() / "history.jsonl"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as upgrade:
+        wait_until(lambda: f'"{event}"' in history.read_text(), 60)
+        upgrade.kill()
+    wait_until(lambda: not hand_over_is_open(ServiceFolder(services.root()).record()), 60)
+    wait_until(lambda: asked(f"{url}/data", token)[0] == 200, 60, said=lambda: asked(f"{url}/data", token))
+    runs = [RunFolder(path) for path in (services.root() / "runs").glob("[!.]*")]
+    wait_until(lambda: sum(not replay(read_journal(one.journal), one.id).ended for one in runs) == 1, 60)
 
 
 @pytest.mark.parametrize("door", [("--door",), ()])

@@ -24,7 +24,7 @@ from cordee.runs.folder import write_atomically
 from cordee.systems.services.accounts import keep_use
 from cordee.systems.services.answers import ServiceReply, differences, replies
 from cordee.systems.services.blueprint import Blueprint, LoadedBlueprint, Target, read_blueprint
-from cordee.systems.services.deployment import ServiceStatus, start, status_of, stop, waited, wish_of
+from cordee.systems.services.deployment import ServiceStatus, changing, start, status_of, stop, waited, wish_of
 from cordee.systems.services.instance import (
     ABOUT,
     ServiceError,
@@ -102,7 +102,7 @@ def back_up(
         path = folder.root / "backups" / f"{folder.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar"
     if path.exists():
         raise UsageError("the file is there already", given=str(path), allowed="a new file", next="give another -o")
-    with folder.changing():
+    with changing(folder):
         was = status_of(folder)
         whole = loaded.blueprint.backup.before is not None and was.ready
         if whole:
@@ -270,7 +270,7 @@ def restore(
             folder.root.rename(old)
         made.root.rename(folder.root)
         (folder.root / "restored").touch()
-    with folder.changing():
+    with changing(folder):
         start(folder, loaded, wish, f"restored from {source}", run=wait_s is not None)
     return status_of(folder) if wait_s is None else waited(folder, wait_s, told)
 
@@ -415,7 +415,7 @@ def move(
     wish = replace(
         old, target=target, cluster=cluster, ports={}, settings={} if cluster != old.cluster else old.settings
     )
-    with folder.changing():
+    with changing(folder):
         try:
             start(folder, loaded, wish, f"moved to {target} on {cluster}")
             there = waited(folder, 600.0, told)
@@ -435,7 +435,7 @@ def move(
 
 def back_up_stopped(folder: ServiceFolder, loaded: LoadedBlueprint) -> Path:
     """Stop a service and write its backup; where that fails it is started again."""
-    with folder.changing():
+    with changing(folder):
         stop(folder)
     return back_up(folder, None, None, lambda _: None).path
 

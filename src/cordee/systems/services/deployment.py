@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -27,12 +28,13 @@ from cordee.systems.services.instance import (
     deployed,
     services_folder,
 )
-from cordee.systems.services.node.texts import read_state, state_path
+from cordee.systems.services.node.texts import drain_path, read_state, state_path
 from cordee.systems.services.retention import prune_runs
 from cordee.systems.services.start import Wish, owner_of, start_run, write_revision
 from cordee.wire.ports import pick_port
 
 _POLL_S = 0.1
+_END_S = 60.0
 _SILENT_S = 45.0
 _LINE = 400
 _STATES = FollowedStates()
@@ -188,7 +190,7 @@ def deploy(
         _require_ready(before, name)
     new = not folder.root.exists()
     folder.make()
-    with folder.changing():
+    with changing(folder):
         if folder.exists():
             now = status_of(folder)
             if not now.over:
@@ -205,6 +207,40 @@ def deploy(
                 folder.remove()
             raise
     return waited(folder, wait_s, told)
+
+
+@contextmanager
+def changing(folder: ServiceFolder) -> Iterator[None]:
+    """Hold a service, and end what is left of a hand-over whose command was killed.
+
+    Raises:
+        ServiceError: somebody else changes it.
+    """
+    with folder.changing():
+        if folder.exists():
+            _settle(folder)
+        yield
+
+
+def hand_over_is_open(record: dict[str, Any]) -> bool:
+    """Return whether a hand-over has begun and not come to its end."""
+    return bool(record.get("next") or record.get("before") or record.get("holding"))
+
+
+def _settle(folder: ServiceFolder) -> None:
+    record, by = folder.record(), "a hand-over that broke off"
+    if not hand_over_is_open(record):
+        return
+    old, wanted, before = folder.run(), record.get("next"), record.get("before")
+    over = {"next": None, "before": None, "holding": False}
+    if before:  # the next run has its place already
+        end_run(RunFolder(before), _END_S, by)
+    elif wanted and old is not None and (status_of(folder).over or drain_path(old.root, folder.name).exists()):
+        end_run(old, _END_S, by)
+        record.update(wanted)
+    elif wanted:
+        end_run(RunFolder(wanted["run"]), _END_S, by)
+    folder.write({**record, **over}, by)
 
 
 def door_port(name: str) -> int:
@@ -325,7 +361,7 @@ def web_target(told: dict[str, Any]) -> str:
     return f"{told['address']}:{first['port']}" if first is not None else ""
 
 
-def stop(folder: ServiceFolder, wait_s: float = 60.0) -> ServiceStatus:
+def stop(folder: ServiceFolder, wait_s: float = _END_S) -> ServiceStatus:
     """End a service; its data, secrets and runs stay.
 
     Raises:

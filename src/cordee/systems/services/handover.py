@@ -16,7 +16,9 @@ from cordee.runs.state import replay
 from cordee.systems.services.blueprint import ALLOCATION, LoadedBlueprint
 from cordee.systems.services.deployment import (
     ServiceStatus,
+    changing,
     end_run,
+    hand_over_is_open,
     record_of,
     run_status,
     start,
@@ -63,7 +65,7 @@ def hand_over(
         ServiceFailing: it does not run, or the next run was not ready: then the one before runs on, or again.
     """
     _require_door(folder, folder.record())
-    with folder.changing():
+    with changing(folder):
         record = folder.record()
         if status_of(folder).over:
             raise ServiceFailing(f"{folder.name} does not run", next=f"`cordee service deploy {folder.name}`")
@@ -91,7 +93,7 @@ def upgrade(
         UsageError, DocumentError: the new one cannot be deployed here; the old one runs on untouched.
         ServiceFailing: the new one was not ready; the old one runs.
     """
-    with folder.changing():
+    with changing(folder):
         record = folder.record()
         before, old = folder.blueprint(), wish_of(record)
         known = {
@@ -158,8 +160,8 @@ def _take_over(
     prune_runs(folder)
     number, job = write_revision(loaded, folder, wish, _DOOR_S + drain_s + 2 * _END_S)
     new = start_run(job, loaded, folder, wish)
-    _note(folder, "hand-over begun", next=str(new.root))
     wanted = record_of(folder, loaded, wish, number, new)
+    _note(folder, "hand-over begun", next=wanted)
     try:
         _wait_for_next(folder, new, alone, wait_s, told)
         if alone:
@@ -170,13 +172,14 @@ def _take_over(
             now = waited(folder, wait_s, told)
             _note(folder, "requests go on", holding=False)
             return now
-        _note(folder, event, **wanted, next=None)
+        _note(folder, event, **wanted, next=None, before=str(old.root))
         if record.get("door") and DoorFolder().keeper():
             _await_door(folder, web_target(read_state(state_path(new.root, folder.name))))
     except CordeeError as error:
         end_run(new, 30.0, "cordee service handover")
         raise _gone_back(folder, old, record, event, error) from error
     _drain(old, folder.name, drain_s)
+    _note(folder, "the run before has ended", before=None)
     return status_of(folder)
 
 
@@ -184,7 +187,7 @@ def _gone_back(
     folder: ServiceFolder, old: RunFolder, record: dict[str, Any], event: str, error: CordeeError
 ) -> ServiceFailing:
     """Have the run before go on, or start it again where it has ended; return what is to be said."""
-    _note(folder, "hand-over given up", **{**record, "next": None, "holding": False})
+    _note(folder, "hand-over given up", **{**record, "next": None, "before": None, "holding": False})
     if run_status(old, folder.name)[0] in ("stopped", "failed"):
         start(folder, folder.blueprint(), wish_of(record), "started again")
         waited(folder, _AGAIN_S, lambda _: None)
@@ -252,7 +255,7 @@ def _note(folder: ServiceFolder, event: str, **changed: Any) -> None:
 def due_handover(folder: ServiceFolder, record: dict[str, Any]) -> bool:
     """Return whether the allocation of a service ends so soon that the next one is to be asked for."""
     run = folder.run()
-    if record["target"] != ALLOCATION or run is None or record.get("next"):
+    if record["target"] != ALLOCATION or run is None or hand_over_is_open(record):
         return False
     segment = step_of(run).get("segment", {})
     limit_s: float | None = segment.get("limit_s")

@@ -10,7 +10,7 @@ from cordee.core.errors import CordeeError, UsageError
 from cordee.core.ports.models import ENDPOINT, EndpointModels
 from cordee.core.registry import offered
 from cordee.systems.services.blueprint import LoadedBlueprint
-from cordee.systems.services.deployment import ServiceStatus, status_of
+from cordee.systems.services.deployment import ServiceStatus, changing, status_of
 from cordee.systems.services.handover import upgrade
 from cordee.systems.services.instance import ServiceError, ServiceFolder
 
@@ -61,7 +61,7 @@ def change(
     models = _models(loaded)
     several = record["parameters"].get("replicas", "1") not in ("1", "1..1")
     volume, served = folder.volume(VOLUME), str(record["parameters"].get(PARAMETER))
-    with folder.changing():
+    with changing(folder):
         made = models.prepare(source, None, config, volume) if source else None
         if several and status_of(folder).ready:
             models.roll(volume, made, wait_s, told)

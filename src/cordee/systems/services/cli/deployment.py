@@ -325,6 +325,7 @@ def stop(service: str, remove: bool, namespace: str, context: str, as_json: bool
       cordee service stop mlflow
     """
     from cordee.systems.services.accounts import keep_use
+    from cordee.systems.services.deployment import changing
     from cordee.systems.services.deployment import stop as stopped
     from cordee.systems.services.instance import find_service
 
@@ -332,7 +333,8 @@ def stop(service: str, remove: bool, namespace: str, context: str, as_json: bool
         remove_release(service, namespace, context, remove, as_json)
         return
     folder = find_service(service)
-    now = stopped(folder)
+    with changing(folder):
+        now = stopped(folder)
     if remove:
         keep_use(folder)
         folder.remove()

@@ -23,12 +23,12 @@ from cordee.core.errors import CordeeError
 from cordee.core.parts import load
 from cordee.machine.processes.tree import all_processes, is_same_process, kill_all, read_process
 from cordee.runs.folder import say, write_atomically
-from cordee.systems.services.deployment import start, status_of, web_target, wish_of
+from cordee.systems.services.deployment import changing, hand_over_is_open, start, status_of, web_target, wish_of
 from cordee.systems.services.door._base import Door, DoorRoute, DoorSettings
 from cordee.systems.services.door.folder import DOORS, DoorFolder
 from cordee.systems.services.door.requests import RequestCount
 from cordee.systems.services.handover import due_handover, hand_over
-from cordee.systems.services.instance import ServiceFolder, deployed
+from cordee.systems.services.instance import ServiceError, ServiceFolder, deployed
 from cordee.systems.services.node.texts import read_state, state_path
 
 _LOOK_S = 0.3
@@ -172,7 +172,10 @@ class DoorKeeper:
                 run = folder.run()
                 told = read_state(state_path(run.root, folder.name)) if run is not None else {}
                 target = web_target(told)
-            self._hand_over_if_due(folder, record)
+            if hand_over_is_open(record):
+                self._loop.call_soon_threadsafe(self._do, folder.name, partial(_settle, folder))
+            else:
+                self._hand_over_if_due(folder, record)
             token = folder.door_token() if blueprint.guard == "none" else ""
         except Exception as error:  # whatever it is: the other services go on, and this one's way stays
             if str(error) != self._troubles.get(folder.name):
@@ -271,7 +274,7 @@ class DoorKeeper:
         """Return whether a service without a target will have one; one that nobody used is woken."""
         folder = ServiceFolder(self._folder.root.parent / name)
         now = await self._in_thread(partial(status_of, folder))
-        if not now.over or name in self._busy:
+        if not now.over or name in self._busy or hand_over_is_open(folder.record()):
             return True
         if not now.asleep or monotonic() < self._not_before.get(name, 0.0):
             return False
@@ -286,8 +289,7 @@ class DoorKeeper:
             and monotonic() > self._not_before.get(folder.name, 0.0)
             and due_handover(folder, record)
         ):
-            loop = self._loop
-            loop.call_soon_threadsafe(self._do, folder.name, partial(hand_over, folder))
+            self._loop.call_soon_threadsafe(self._do, folder.name, partial(hand_over, folder))
 
     def _do(self, name: str, work: Callable[[], object]) -> None:
         if name in self._busy:
@@ -309,8 +311,14 @@ class DoorKeeper:
         return await self._loop.run_in_executor(self._pool, work)
 
 
+def _settle(folder: ServiceFolder) -> None:
+    """End what is left of a hand-over, if whose command it was is gone."""
+    with contextlib.suppress(ServiceError), changing(folder):
+        pass
+
+
 def _wake(folder: ServiceFolder) -> None:
-    with folder.changing():
+    with changing(folder):
         if status_of(folder).over:
             start(folder, folder.blueprint(), wish_of(folder.record()), "woken by a request")
 
