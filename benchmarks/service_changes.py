@@ -104,7 +104,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self, code, body):
         self.send_response(code); self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
     def log_message(self, *words): pass
-http.server.ThreadingHTTPServer((host, port), Handler).serve_forever()
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 1024  # of its own it has 5, too few for what waited at the door and comes at once
+Server((host, port), Handler).serve_forever()
 """
 LEDGER_BLUEPRINT = """
 schema = 1
