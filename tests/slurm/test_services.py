@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import threading
 import time
@@ -10,6 +11,7 @@ import urllib.request
 import pytest
 from tests.systems.services.conftest import BLUEPRINT, Services
 
+from cordee.backends.slurm.node.addresses import _address_of_interface
 from cordee.systems.services.deployment import stop
 from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import deployed
@@ -118,3 +120,31 @@ def test_the_door_hands_over_before_the_time_of_an_allocation_ends(services, ask
     asking.end()
     assert '"handed over"' in history.read_text(), (DoorFolder().root / "keeper.log").read_text()
     assert asking.wrong == []
+
+
+def own_network() -> tuple[str, str]:
+    """Return a network interface of this machine with its address, loopback where there is no other."""
+    known = {name: _address_of_interface(name) for _, name in socket.if_nameindex()}
+    found = [(name, address) for name, address in known.items() if address and not address.startswith("127.")]
+    return found[0] if found else ("lo", "127.0.0.1")
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("bind", ["loopback", "network"])
+def test_a_service_in_an_allocation_listens_at_its_node_and_refuses_strangers(services, slurm, tmp_path, monkeypatch, bind):
+    if bind == "network":  # nodes of the disposable Slurm have the address 127.0.0.1: the profile names another network
+        interface, address = own_network()
+        profile = tmp_path / "slurm.toml"
+        profile.write_text(f'name = "slurm"\nscheduler = "slurm"\nnetwork_interface = "{interface}"\n')
+        monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path))
+    code, now, said = services.call("deploy", str(services.blueprint), "--bind", bind, *ON_SLURM, *CALM, "--json")
+    assert code == 0, said
+    url = now["endpoints"][0]["url"]
+    assert url.startswith(f"http://{address if bind == 'network' else '127.0.0.1'}:")
+    assert data(url, (services.root() / "secrets" / "token").read_text()) == "/data hello"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        data(url, "wrong")
+    code, _, said = services.call("status", "echo")
+    assert code == 0
+    assert f"{url}  (http, on n1)" in said
+    assert "asked GET" in said
