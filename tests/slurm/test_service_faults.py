@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.slurm.test_services import CALM, ON_SLURM, data, services  # noqa: F401
+from tests.slurm.test_services import CALM, ON_SLURM, data, name_network, services  # noqa: F401
+from tests.systems.services.conftest import BLUEPRINT
 
 from cordee.wire.ports import pick_port
 
@@ -275,16 +276,23 @@ def laptop(tmp_path, slurm, monkeypatch):
     machine.end()
 
 
-def test_the_tunnel_to_a_service_on_loopback_of_another_machine_carries_requests(counting, laptop):
-    url = counting.deploy()["endpoints"][0]["url"]
+@pytest.mark.parametrize("bind", ["loopback", "network"])
+def test_the_tunnel_to_a_service_on_another_machine_carries_requests(counting, laptop, tmp_path, monkeypatch, bind):
+    address = name_network(tmp_path, monkeypatch) if bind == "network" else "127.0.0.1"
+    counting.write(BLUEPRINT.replace("port = 8080", "port = 8080\n[ports.more]\nport = 9090"))
+    there, more = (one["url"] for one in counting.deploy("--bind", bind)["endpoints"])
+    assert there.startswith(f"http://{address}:")
     token = (counting.root() / "secrets" / "token").read_text()
+    port, second = (url.rsplit(":", 1)[1] for url in (there, more))
     said = laptop.open_and_ask(token)
-    assert said[0] == url, said
+    assert said[0] == f"http://127.0.0.1:{port}", said
+    ways = f"-L 127.0.0.1:{port}:{address}:{port} -L 127.0.0.1:{second}:{address}:{second} {socket.gethostname()}"
+    assert any(line.endswith(ways) for line in said), said
     assert said[-5:] == ["cordee: the tunnel is there; Ctrl-C ends it", "1", "401", "exit code 0", "closed"], said
     # The number of the port is taken there by something else.
-    port = int(url.rsplit(":", 1)[1])
-    said = laptop.open_and_ask(token, taken=port)
-    assert said[0] != url, said
+    said = laptop.open_and_ask(token, taken=int(port))
+    assert said[0].startswith("http://127.0.0.1:"), said
+    assert not said[0].endswith(f":{port}"), said
     assert said[-4:] == ["2", "401", "exit code 0", "closed"], said
 
 

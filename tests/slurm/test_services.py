@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 from tests.systems.services.conftest import BLUEPRINT, Services
@@ -122,25 +123,29 @@ def test_the_door_hands_over_before_the_time_of_an_allocation_ends(services, ask
     assert asking.wrong == []
 
 
-def own_network() -> tuple[str, str]:
-    """Return a network interface of this machine with its address, loopback where there is no other."""
+def name_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have the profile name a network interface of this machine, loopback where there is no other; return its address.
+
+    Nodes of the disposable Slurm have the address 127.0.0.1.
+    """
     known = {name: _address_of_interface(name) for _, name in socket.if_nameindex()}
     found = [(name, address) for name, address in known.items() if address and not address.startswith("127.")]
-    return found[0] if found else ("lo", "127.0.0.1")
+    interface, address = found[0] if found else ("lo", "127.0.0.1")
+    (folder / "slurm.toml").write_text(f'name = "slurm"\nscheduler = "slurm"\nnetwork_interface = "{interface}"\n')
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(folder))
+    return address
 
 
 @pytest.mark.gate
 @pytest.mark.parametrize("bind", ["loopback", "network"])
-def test_a_service_in_an_allocation_listens_at_its_node_and_refuses_strangers(services, slurm, tmp_path, monkeypatch, bind):
-    if bind == "network":  # nodes of the disposable Slurm have the address 127.0.0.1: the profile names another network
-        interface, address = own_network()
-        profile = tmp_path / "slurm.toml"
-        profile.write_text(f'name = "slurm"\nscheduler = "slurm"\nnetwork_interface = "{interface}"\n')
-        monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path))
+def test_a_service_in_an_allocation_listens_at_its_node_and_refuses_strangers(
+    services, slurm, tmp_path, monkeypatch, bind
+):
+    address = name_network(tmp_path, monkeypatch) if bind == "network" else "127.0.0.1"
     code, now, said = services.call("deploy", str(services.blueprint), "--bind", bind, *ON_SLURM, *CALM, "--json")
     assert code == 0, said
     url = now["endpoints"][0]["url"]
-    assert url.startswith(f"http://{address if bind == 'network' else '127.0.0.1'}:")
+    assert url.startswith(f"http://{address}:")
     assert data(url, (services.root() / "secrets" / "token").read_text()) == "/data hello"
     with pytest.raises(urllib.error.HTTPError, match="401"):
         data(url, "wrong")
