@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 from tests.systems.services.conftest import BLUEPRINT, Services
 
+from cordee.backends.slurm.node.addresses import _address_of_interface
 from cordee.systems.services.deployment import stop
 from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import deployed
@@ -118,3 +121,35 @@ def test_the_door_hands_over_before_the_time_of_an_allocation_ends(services, ask
     asking.end()
     assert '"handed over"' in history.read_text(), (DoorFolder().root / "keeper.log").read_text()
     assert asking.wrong == []
+
+
+def name_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have the profile name a network interface of this machine, loopback where there is no other; return its address.
+
+    Nodes of the disposable Slurm have the address 127.0.0.1.
+    """
+    known = {name: _address_of_interface(name) for _, name in socket.if_nameindex()}
+    found = [(name, address) for name, address in known.items() if address and not address.startswith("127.")]
+    interface, address = found[0] if found else ("lo", "127.0.0.1")
+    (folder / "slurm.toml").write_text(f'name = "slurm"\nscheduler = "slurm"\nnetwork_interface = "{interface}"\n')
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(folder))
+    return address
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("bind", ["loopback", "network"])
+def test_a_service_in_an_allocation_listens_at_its_node_and_refuses_strangers(
+    services, slurm, tmp_path, monkeypatch, bind
+):
+    address = name_network(tmp_path, monkeypatch) if bind == "network" else "127.0.0.1"
+    code, now, said = services.call("deploy", str(services.blueprint), "--bind", bind, *ON_SLURM, *CALM, "--json")
+    assert code == 0, said
+    url = now["endpoints"][0]["url"]
+    assert url.startswith(f"http://{address}:")
+    assert data(url, (services.root() / "secrets" / "token").read_text()) == "/data hello"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        data(url, "wrong")
+    code, _, said = services.call("status", "echo")
+    assert code == 0
+    assert f"{url}  (http, on n1)" in said
+    assert "asked GET" in said

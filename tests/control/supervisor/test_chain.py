@@ -8,7 +8,7 @@ from cordee.backends.slurm.node.job import fate_of
 from cordee.control.supervisor.decisions.chain import Chain
 from cordee.control.supervisor.decisions.outcomes import SegmentOver
 from cordee.runs.plan import RunSegment
-from cordee.runs.state import RunState
+from cordee.runs.state import RunState, SegmentState
 
 POLICY = RunSegment("requeue", limit_s=100.0, grace_s=10.0, max_segments=3)
 
@@ -63,6 +63,16 @@ def test_faults_without_progress_end_it_in_the_end():
     assert refusal("node_lost", False, ended(*[("node_lost", False)] * 4)) is None
     assert refusal("node_lost", False, ended(*[("lost", False)] * 5)) == "no_progress"
     assert refusal("node_lost", False, ended(("lost", True), *[("lost", False)] * 4)) is None
+
+
+def test_a_segment_that_lasted_as_long_as_the_job_says_has_made_progress_without_a_checkpoint():
+    chain = Chain(POLICY, possible=True, forget_s=300.0)
+    assert chain.refusal(SegmentOver("time_limit"), 2, False, ended(), lasted_s=300.0) is None
+    assert chain.refusal(SegmentOver("time_limit"), 2, False, ended(), lasted_s=299.0) is not None
+    before = ended(*[("lost", False)] * 5)
+    assert chain.refusal(SegmentOver("node_lost"), 6, False, before, lasted_s=10.0) is not None
+    before.segment_states = [SegmentState(number, started_at=0.0, ended_at=400.0) for number in range(1, 6)]
+    assert chain.refusal(SegmentOver("node_lost"), 6, False, before, lasted_s=10.0) is None
 
 
 @pytest.mark.parametrize(

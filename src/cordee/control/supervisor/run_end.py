@@ -66,7 +66,7 @@ class Ending:
         self._checkpoints, self._ownership, self._agents = parts.checkpoints, parts.ownership, parts.agents
         self._nodes, self._intake = parts.nodes, parts.intake
         self._sealer, self._notices, self._chain = sealer, notices, chain
-        self._released = False
+        self._released, self._began = False, monotonic()
 
     async def end(
         self, over: Union[Ended, SegmentOver], segment: LedSegment, server: Server, group: str
@@ -110,7 +110,7 @@ class Ending:
         progressed = newest is not None and newest.name != segment.checkpoint
         how = self._chain.next(over.reason)
         if segment.left_over is None:
-            refusal = self._chain.refusal(over, segment.number, progressed, segment.before)
+            refusal = self._chain.refusal(over, segment.number, progressed, segment.before, monotonic() - self._began)
             if refusal is not None:
                 return Ended("failed", over.exit_code, refusal.reason, refusal.text)
             segments.write_end(self._journal, segment.number, over.reason, newest, progressed, how)

@@ -179,7 +179,8 @@ class Supervisor:
             self.plan.sampling.keep_s,
         )
         self.ticker.notices.of_nodes.told_before(before.findings)
-        self.ending = Ending(parts, self.ticker.sealer, self.ticker.notices, Chain(step.segment, self.place.chains))
+        chain = Chain(step.segment, self.place.chains, step.restart.forget_s)
+        self.ending = Ending(parts, self.ticker.sealer, self.ticker.notices, chain)
         beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
         able = (self.vetting, self.stager, beginnings, self.checkpoints, lane, self.intake, self.place)
         asides = Asides(*able, self._happened, self._fail)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
+from cordee.control.supervisor.decisions.chain import TIME_LIMIT
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.errors import CordeeError, UsageError
 from cordee.core.secrets import OutputMask
@@ -17,7 +18,7 @@ from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.journal_follower import FollowedStates
 from cordee.runs.log_tails import plain
 from cordee.runs.logtail import LogTail
-from cordee.runs.state import replay
+from cordee.runs.state import RunState, replay
 from cordee.systems.services.blueprint import LoadedBlueprint
 from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import (
@@ -37,6 +38,7 @@ _POLL_S = 0.1
 _END_S = 60.0
 _SILENT_S = 45.0
 _LINE = 400
+_TIME_OVER = "the time of its allocation was over: `cordee service deploy {name}` starts it again with its data; behind the front door (--door) it goes on in the next one"
 _STATES = FollowedStates()
 
 
@@ -133,23 +135,33 @@ def run_status(run: RunFolder, name: str) -> tuple[str, str]:
     state = _STATES.of(run)
     why = str(told.get("why") or "")
     if state.ended:
+        if state.reason == TIME_LIMIT and told.get("state") != "failed":
+            return "stopped", _TIME_OVER.format(name=name)
         if state.state == "failed":
             return "failed", why if told.get("state") == "failed" and why else state.text
         return "stopped", why if told.get("state") == "stopped" else state.text
     standing: Standing = submitter_of(run).standing(run)
-    if standing.queued:
+    if standing.queued and not _seen_since(standing.at, state, told):
         return "queued", f"the scheduler has it wait: {_reason(standing.reason)}"
     if standing.state == "gone":
+        if standing.reason.startswith("TIMEOUT"):
+            return "stopped", _TIME_OVER.format(name=name)
         return "failed", f"nothing runs it any more: {standing.reason or 'its processes are gone'}"
     if not told:
         waits = f": {standing.reason}" if standing.state == "unknown" and standing.reason else ""
         return "starting", f"its node is made ready{waits}"
     silent_s = unix_s() - float(told.get("at", 0.0))
     if told["state"] in ("ready", "unready", "starting") and silent_s > _SILENT_S:
-        return "unknown", f"its node has said nothing for {silent_s:.0f} s; last: {why}"
+        return "unknown", f"its node {told.get('node')} has said nothing for {silent_s:.0f} s; last: {why}"
     if told["state"] == "failed":
         return "starting", f"it is started again: {why}"
     return str(told["state"]), why
+
+
+def _seen_since(at: float | None, state: RunState, told: dict[str, Any]) -> bool:
+    """Return whether a run showed itself after its scheduler, which is asked twice a minute at most, said that it waits."""
+    began = state.phases[-1].start if state.state == "running" and state.phases else 0.0
+    return at is not None and max(float(told.get("at", 0.0)), began) > at
 
 
 def _reason(text: str) -> str:

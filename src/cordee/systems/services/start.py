@@ -307,8 +307,8 @@ def job_text(blueprint: Blueprint, folder: ServiceFolder, spec: Path, wish: Wish
         "restart": {"retries": 20, "backoff": "1s", "forget": "5min"},
         "sampling": {"interval": "60s", "hardware": False, "keep": "7d"},
         "logs": {"keep": "256MB"},
-        # A program may take longer to end than ranks have from SIGTERM to SIGKILL.
-        "checkpoint": {"signal": "SIGTERM"},
+        # A program may take longer to end than ranks have from SIGTERM to SIGKILL; in the next allocation it has its volumes.
+        "checkpoint": {"signal": "SIGTERM", "resume": "self"},
         "hang": {"enabled": False},
         "observe": {"stragglers": False},
         "timeouts": {"kill": f"{blueprint.stop + 5:.0f}s", "lost": f"{max(20.0, 2.5 * (blueprint.stop + 3)):.0f}s"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,7 +50,8 @@ def print_status(one: ServiceStatus) -> None:
     if one.unused_s is not None and one.unused_s >= _UNUSED_S:
         click.echo(f"{'':18} nobody was connected for {format_duration(one.unused_s)}")
     for endpoint in one.endpoints if one.ready else ():
-        click.echo(f"{'':18} {endpoint['url']}  ({endpoint['name']})")
+        node = f", on {one.node}" if one.target == ALLOCATION and "behind" not in endpoint else ""
+        click.echo(f"{'':18} {endpoint['url']}  ({endpoint['name']}{node})")
     if one.ready and one.client_file:
         click.echo(f"{'':18} clients: . {one.client_file}")
 
@@ -304,12 +306,14 @@ def open_(service: str, only_print: bool, as_json: bool) -> None:
         print_json({"schema": "cordee.service-open/1", **reach.document()})
         return
     click.echo(reach.url)
+    for other in reach.endpoints[1:]:
+        click.echo(f"{other['url']}  ({other['name']})")
     if reach.token_file:
         click.echo(f"cordee: its token or password is in {reach.token_file}", err=True)
     if reach.tunnel:
-        click.echo(f"cordee: it is on {reach.node}; the tunnel: {' '.join(reach.tunnel)}", err=True)
+        click.echo(f"cordee: it is on {reach.node}; the tunnel: {shlex.join(reach.tunnel)}", err=True)
         if not only_print:
-            raise click.exceptions.Exit(reach.make_tunnel())
+            reach.make_tunnel(lambda: click.echo("cordee: the tunnel is there; Ctrl-C ends it", err=True))
 
 
 @click.command("stop")
