@@ -17,15 +17,15 @@ PREFECT ?= prefect>=3.9
 DEMO_PACKAGES := git:git squashfuse:squashfuse
 # mount, unshare: tests fill and hang disks that only they see; Slurm, MPI, cc: tests put up a Slurm of their own, some with
 # accounting, start MPI programs in it, and compile a fake NVML library, one of faults and the SPANK plugin; chromium: the
-# pages are tested in it; nginx: the front door of services, and before several servers of a model; pg_ctlcluster (with its server), redis-server:
-# services that tests deploy; the rest: images and containers.
+# pages are tested in it; nginx: the front door of services, and before several servers of a model; pg_ctlcluster (it comes
+# with PostgreSQL), redis-server: services that tests deploy; the rest: images and containers.
 SYSTEM_PACKAGES := $(DEMO_PACKAGES) mount:mount unshare:util-linux nft:nftables ip:iproute2 \
   slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge \
   slurmdbd:slurmdbd mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core \
   mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential usr/include/slurm/spank.h:libslurm-dev \
   podman:podman runc:runc newuidmap:uidmap skopeo:skopeo zstd:zstd mksquashfs:squashfs-tools fuse-overlayfs:fuse-overlayfs \
-  busybox:busybox-static nginx:nginx-light pg_ctlcluster:postgresql redis-server:redis-server openssl:openssl sshd:openssh-server chromium:chromium ssh-keygen:openssh-client \
-  mmdebstrap:mmdebstrap docker-registry:docker-registry buildah:buildah
+  busybox:busybox-static nginx:nginx-light openssl:openssl sshd:openssh-server chromium:chromium ssh-keygen:openssh-client \
+  pg_ctlcluster:postgresql redis-server:redis-server mmdebstrap:mmdebstrap docker-registry:docker-registry buildah:buildah
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
