@@ -11,19 +11,21 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 # PyTorch is installed before everything else, so that no other package brings another build of it.
 TORCH ?= torch==2.13.0
+# A service that tests deploy; it wants an older FastAPI than the tests have.
+PREFECT ?= prefect>=3.9
 # COMMAND:DEBIAN-PACKAGE, or a file without its first slash. git: snapshots leave out what .gitignore names; squashfuse: a user's images are mounted by it.
 DEMO_PACKAGES := git:git squashfuse:squashfuse
 # mount, unshare: tests fill and hang disks that only they see; Slurm, MPI, cc: tests put up a Slurm of their own, some with
 # accounting, start MPI programs in it, and compile a fake NVML library, one of faults and the SPANK plugin; chromium: the
-# pages are tested in it; nginx: the front door of services, and before several servers of a model; the rest: images and
-# containers.
+# pages are tested in it; nginx: the front door of services, and before several servers of a model; pg_ctlcluster (it comes
+# with PostgreSQL), redis-server: services that tests deploy; the rest: images and containers.
 SYSTEM_PACKAGES := $(DEMO_PACKAGES) mount:mount unshare:util-linux nft:nftables ip:iproute2 \
   slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge \
   slurmdbd:slurmdbd mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core \
   mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential usr/include/slurm/spank.h:libslurm-dev \
   podman:podman runc:runc newuidmap:uidmap skopeo:skopeo zstd:zstd mksquashfs:squashfs-tools fuse-overlayfs:fuse-overlayfs \
   busybox:busybox-static nginx:nginx-light openssl:openssl sshd:openssh-server chromium:chromium ssh-keygen:openssh-client \
-  mmdebstrap:mmdebstrap docker-registry:docker-registry buildah:buildah
+  pg_ctlcluster:postgresql redis-server:redis-server mmdebstrap:mmdebstrap docker-registry:docker-registry buildah:buildah
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -86,4 +88,5 @@ $(DEMO_STAMP): pyproject.toml scripts/make-venv.sh scripts/find-python.sh
 
 $(STAMP): pyproject.toml scripts/make-venv.sh scripts/find-python.sh
 	@bash scripts/make-venv.sh "$(VENV)" "$(TORCH)" torch,web,frameworks,docs,dev
+	@$(BIN)/python -m venv "$(VENV)/prefect" && "$(VENV)/prefect/bin/python" -m pip install -q "$(PREFECT)"
 	@touch "$(DEMO_STAMP)" "$(STAMP)"

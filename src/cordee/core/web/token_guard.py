@@ -6,6 +6,8 @@ Python programs use are wrapped as they are made: those of the standard library 
 on it) and of ASGI (uvicorn). Whoever sends the token is let in: as `Authorization: Bearer TOKEN`, as the password of Basic, or by
 `?token=TOKEN`, which sets a cookie. A program whose server is none of these stays open, which the service's `[closed]` question
 finds before it counts as ready.
+
+`python token_guard.py --python-of PROGRAM WORDS...` runs these words with the Python of a program, and guards nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ _WITH_VALUE = ("-W", "-X")
 _MODULE = "-m"
 _TEXT = "-c"
 _FILE = "--"
+PYTHON_OF = "--python-of"
 _REFUSAL = b"a token is needed: send it as Authorization: Bearer TOKEN, or open this address with ?token=TOKEN\n"
 
 
@@ -221,6 +224,10 @@ def _python_of(script: str) -> list[str]:
 
 def main() -> None:
     """Run the program behind the gate, in its own Python."""
+    if sys.argv[1] == PYTHON_OF:
+        program, *arguments = sys.argv[2:]
+        python = (shutil.which(program) and _python_of(str(shutil.which(program)))) or ["python"]
+        os.execvp(python[0], [*python, *arguments])
     token_file, *words = sys.argv[1:]
     if words[0] not in (_MODULE, _TEXT, _FILE):
         try:

@@ -133,6 +133,8 @@ class ServiceSecret(Document):
     """The variable of the program that holds its value."""
     env_file: Key | None = None
     """The variable of the program that names its file."""
+    kept: bool = False
+    """Whether the program keeps it in its data: then `--rotate` needs a command in `setup` that changes it there, which containers do not run."""
     characters: Annotated[int, Field(ge=16, le=256)] = 40
     """How long a generated one is."""
 
@@ -222,7 +224,7 @@ class Blueprint(Document):
     look_in: Lines = ()
     """Folders in which programs are looked for besides PATH, with wildcards."""
     setup: Annotated[tuple[Argv, ...], BeforeValidator(_commands)] = ()
-    """Commands that run before the program, one after the other."""
+    """Commands that run before the program, one after the other. `python` is the one that runs the program, where that is Python's."""
     image: str | None = None
     """The container image, by digest or tag: for podman and Kubernetes; or an EDF with `[build]`, FILE.toml from here, for Kubernetes."""
     image_argv: Argv | None = None
@@ -261,6 +263,8 @@ class Blueprint(Document):
     """After how long without a connection it is stopped; without it never."""
     stop: Annotated[Duration, Field(ge=0)] = 10.0
     """How long it may take to end."""
+    stop_signal: Literal["SIGTERM", "SIGINT", "SIGQUIT"] = "SIGTERM"
+    """The signal that asks it to end; in a container it is the image's own."""
     after: Lines = ()
     """Services that must be ready before it."""
     owner: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,7 +79,7 @@ def upgrade(
     wait_s: float,
     told: Callable[[ServiceStatus], None],
     event: str = "upgraded",
-    at_once: bool = False,
+    rotate: Sequence[str] = (),
 ) -> ServiceStatus:
     """Start another revision in place of the one that runs; where that does not become ready, the one before goes on, or comes back.
 
@@ -87,7 +87,7 @@ def upgrade(
     data have no writer that both would be, or a door has requests wait while it changes.
 
     Args:
-        at_once: the old one ends first whatever it is: its secrets are no more.
+        rotate: secrets that are made anew, once the old one has ended, whatever it is.
 
     Raises:
         UsageError, DocumentError: the new one cannot be deployed here; the old one runs on untouched.
@@ -104,12 +104,14 @@ def upgrade(
         ports = {name: number for name, number in old.ports.items() if name in loaded.blueprint.ports}
         wish = replace(old, parameters=known, ports=ports)
         host_document(loaded, folder, 0, wish)
+        folder.require_rotation(rotate, loaded.blueprint)
         now, alone = status_of(folder), before.blueprint.has_one_writer or loaded.blueprint.has_one_writer
         doored = record.get("door") and DoorFolder().keeper()
-        if now.ready and not at_once and not old.ports and (doored or not alone):
+        if now.ready and not rotate and not old.ports and (doored or not alone):
             return _take_over(folder, loaded, wish, event, wait_s, DRAIN_S, told)
         stop(folder)
         try:
+            folder.rotate(rotate, loaded.blueprint)
             start(folder, loaded, wish, event)
             return waited(folder, wait_s, told)
         except CordeeError as error:

@@ -8,7 +8,7 @@ import os
 import secrets as randomness
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -267,17 +267,26 @@ class ServiceFolder:
             elif not target.exists():
                 write_atomically(target, new_secret(secret.characters))
 
-    def rotate(self, name: str, blueprint: Blueprint) -> None:
-        """Make a generated secret anew.
+    def require_rotation(self, names: Sequence[str], blueprint: Blueprint) -> None:
+        """Raise UsageError where a secret of these names is not generated, or nothing changes it where the program keeps it."""
+        changed = bool(blueprint.setup) and self.record()["target"] != "podman"
+        generated = {one: about for one, about in blueprint.secrets.items() if about.source == "generated"}
+        allowed = [one for one, about in generated.items() if changed or not about.kept]
+        for name in names:
+            if name not in generated:
+                raise UsageError(f"{self.name} has no generated secret {name}", given=name, allowed=allowed)
+            if name not in allowed:
+                raise UsageError(
+                    f"{self.name} keeps the secret {name} in its data, and nothing changes it there",
+                    given=name,
+                    allowed=allowed or "none",
+                    next="leave --rotate out: only a process can, whose blueprint has a command in `setup` that changes it",
+                )
 
-        Raises:
-            UsageError: there is none of that name.
-        """
-        secret = blueprint.secrets.get(name)
-        if secret is None or secret.source != "generated":
-            allowed = [one for one, about in blueprint.secrets.items() if about.source == "generated"]
-            raise UsageError(f"{self.name} has no generated secret {name}", given=name, allowed=allowed)
-        self.secret(name).unlink(missing_ok=True)
+    def rotate(self, names: Sequence[str], blueprint: Blueprint) -> None:
+        """Make generated secrets anew, which `require_rotation` has let pass."""
+        for name in names:
+            self.secret(name).unlink(missing_ok=True)
         self.keep_secrets(blueprint)
 
     def remove(self) -> None:

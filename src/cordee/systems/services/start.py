@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -188,7 +188,7 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
         "service": folder.name,
         "revision": number,
         "argv": list(argv),
-        "setup": [] if inside else [loaded.command(words) for words in blueprint.setup],
+        "setup": [] if inside else [_set_up(loaded, words) for words in blueprint.setup],
         "env": dict(blueprint.env),
         "files": dict(blueprint.files),
         "client": dict(blueprint.client),
@@ -219,6 +219,7 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
         "bind": wish.bind,
         "idle_s": blueprint.idle if wish.idle_s is None else wish.idle_s,
         "stop_s": blueprint.stop,
+        "stop_signal": blueprint.stop_signal,
         "lock": str(folder.lock) if blueprint.has_one_writer else None,
         "path": [] if inside else [*blueprint.look_in, str(Path(sys.executable).parent)],
         "put_first": interpreter_path(os.environ),
@@ -268,6 +269,14 @@ def _program(loaded: LoadedBlueprint) -> list[str]:
     if loaded.blueprint.guard != "token":
         return argv
     return [sys.executable, token_guard.__file__, "{secret.token}", *argv]
+
+
+def _set_up(loaded: LoadedBlueprint, words: Sequence[str]) -> list[str]:
+    """Return a command of `setup`: `python` has the packages of the program, while PATH may lead to another one first."""
+    command, argv = loaded.command(words), loaded.command(loaded.blueprint.argv or ())
+    if command[0] != "python" or argv[0].startswith("-"):
+        return command
+    return [sys.executable, token_guard.__file__, token_guard.PYTHON_OF, argv[0], *command[1:]]
 
 
 def _probe(probe: ServiceProbe, loaded: LoadedBlueprint) -> dict[str, Any]:

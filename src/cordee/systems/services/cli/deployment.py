@@ -397,10 +397,8 @@ def upgrade(
         return
     same = rotate or settings
     loaded = find_blueprint(blueprint) if blueprint else folder.blueprint() if same else blueprint_again(folder)
-    for name in rotate:
-        folder.rotate(name, loaded.blueprint)
     shown(
-        upgraded(folder, loaded, pairs(settings, "--set"), duration(wait, "--wait"), told, at_once=bool(rotate)),
+        upgraded(folder, loaded, pairs(settings, "--set"), duration(wait, "--wait"), told, rotate=rotate),
         as_json,
     )
 

@@ -119,7 +119,8 @@ class HostedProgram:
     def _end_child(self, child: subprocess.Popen[bytes]) -> None:
         if "container" in self._spec:
             self._end_container()
-        for number, wait_s in ((signal.SIGTERM, self._spec["stop_s"]), (signal.SIGKILL, 5.0)):
+        asked = signal.Signals[self._spec.get("stop_signal", "SIGTERM")]
+        for number, wait_s in ((asked, self._spec["stop_s"]), (signal.SIGKILL, 5.0)):
             try:
                 os.killpg(child.pid, number)
             except (ProcessLookupError, PermissionError):
