@@ -11,8 +11,9 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 # PyTorch is installed before everything else, so that no other package brings another build of it.
 TORCH ?= torch==2.13.0
-# A service that tests deploy; it wants an older FastAPI than the tests have.
+# A service that `make test-all` deploys; it wants an older FastAPI than the tests have.
 PREFECT ?= prefect>=3.9
+PREFECT_STAMP := $(VENV)/prefect/.installed
 # COMMAND:DEBIAN-PACKAGE, or a file without its first slash. git: snapshots leave out what .gitignore names; squashfuse: a user's images are mounted by it.
 DEMO_PACKAGES := git:git squashfuse:squashfuse
 # mount, unshare: tests fill and hang disks that only they see; Slurm, MPI, cc: tests put up a Slurm of their own, some with
@@ -39,7 +40,7 @@ check: install warm static  ## Style, types and the quick unit tests, in under 9
 test: install warm static  ## What must pass before anything lands: unit tests and the real ones of the gate; CORDEE_FORBID_SKIPS=1 makes a skip a failure
 	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder -m "(gate or not real) and not campaign" $(ARGS)
 
-test-all: install warm static  ## All tests: also long campaigns, fuzzers and frameworks; ARGS="--record-durations" notes what they took
+test-all: install $(PREFECT_STAMP) warm static  ## All tests: also long campaigns, fuzzers and frameworks; ARGS="--record-durations" notes what they took
 	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Compiles Cordée and the tests once, while style and types are looked at, so that not every process of the tests does it.
@@ -88,5 +89,9 @@ $(DEMO_STAMP): pyproject.toml scripts/make-venv.sh scripts/find-python.sh
 
 $(STAMP): pyproject.toml scripts/make-venv.sh scripts/find-python.sh
 	@bash scripts/make-venv.sh "$(VENV)" "$(TORCH)" torch,web,frameworks,docs,dev
-	@$(BIN)/python -m venv "$(VENV)/prefect" && "$(VENV)/prefect/bin/python" -m pip install -q "$(PREFECT)"
 	@touch "$(DEMO_STAMP)" "$(STAMP)"
+
+$(PREFECT_STAMP): $(STAMP)
+	@$(BIN)/python -m venv "$(VENV)/prefect"
+	@"$(VENV)/prefect/bin/python" -m pip install -q "$(PREFECT)"
+	@touch "$(PREFECT_STAMP)"

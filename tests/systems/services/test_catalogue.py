@@ -223,7 +223,7 @@ def test_ray_runs_a_job_for_who_has_its_token(services):
 
 def test_prefect_keeps_its_work_pools_for_who_has_its_password(services, monkeypatch):
     own = Path(sys.prefix) / "prefect"
-    assert (own / "bin" / "prefect").exists(), "`make install` makes an environment for it: it wants an older FastAPI"
+    assert (own / "bin" / "prefect").exists(), "`make test-all` makes an environment for it: it wants an older FastAPI"
     monkeypatch.setenv("VIRTUAL_ENV", str(own))
     monkeypatch.setenv("PATH", f"{own / 'bin'}{os.pathsep}{os.environ['PATH']}")
     _, env = deployed(services, "prefect")
