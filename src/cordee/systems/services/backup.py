@@ -26,7 +26,7 @@ from cordee.systems.services.blueprint import Blueprint, LoadedBlueprint, Target
 from cordee.systems.services.deployment import ServiceStatus, start, status_of, stop, waited, wish_of
 from cordee.systems.services.instance import ABOUT, ServiceError, ServiceFailing, ServiceFolder, services_folder
 from cordee.systems.services.node.texts import read_state, state_path
-from cordee.systems.services.start import Wish, host_document
+from cordee.systems.services.start import Wish, host_document, require_machine, require_target
 
 SCHEMA = 1
 _ABOUT = "backup.json"
@@ -230,6 +230,9 @@ def restore(
                 allowed="another name, or --again in place of one that is stopped",
                 next=f"`cordee service stop {folder.name}`, or --name",
             )
+        if wait_s is not None:
+            require_target(loaded, wish.target, wish.bind)
+            require_machine(loaded, folder, wish.target)
         made.keep_revision(loaded)
         old = Path(place) / "old"
         if folder.exists():
@@ -340,11 +343,10 @@ def move(
         ServiceFailing: it is not ready, or it is not ready there, or answers differently there: it runs where it was, with its data
             of before.
     """
-    from cordee.systems.services.start import require_target
-
     loaded, record = folder.blueprint(), folder.record()
     old = wish_of(record)
     require_target(loaded, target, old.bind)
+    require_machine(loaded, folder, target)
     now = status_of(folder)
     if not now.ready:
         raise ServiceFailing(
