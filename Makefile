@@ -24,7 +24,7 @@ SYSTEM_PACKAGES := $(DEMO_PACKAGES) mount:mount unshare:util-linux nft:nftables 
   slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge \
   slurmdbd:slurmdbd mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core \
   mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential usr/include/slurm/spank.h:libslurm-dev \
-  podman:podman runc:runc newuidmap:uidmap skopeo:skopeo zstd:zstd mksquashfs:squashfs-tools fuse-overlayfs:fuse-overlayfs \
+  podman:podman runc:runc newuidmap:uidmap slirp4netns:slirp4netns skopeo:skopeo zstd:zstd mksquashfs:squashfs-tools fuse-overlayfs:fuse-overlayfs \
   busybox:busybox-static nginx:nginx-light openssl:openssl sshd:openssh-server chromium:chromium ssh-keygen:openssh-client \
   pg_ctlcluster:postgresql redis-server:redis-server mmdebstrap:mmdebstrap docker-registry:docker-registry buildah:buildah
 

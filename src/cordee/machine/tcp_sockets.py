@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from typing import Collection, Iterator, NamedTuple, Optional
+from typing import Collection, Iterator, NamedTuple, Optional, Union
 
 _NETLINK_SOCK_DIAG = 4
 _BY_FAMILY, _DONE, _ERROR = 20, 3, 2
@@ -165,13 +165,17 @@ def _address(family: int, raw: bytes) -> str:
     return socket.inet_ntop(socket.AF_INET6, raw)
 
 
-def connected_to(ports: Collection[int]) -> dict[int, set[int]]:
-    """Return who is connected to these ports of this machine: for each, the ports at the other ends, whatever made the connection."""
+def connected_to(ports: Collection[int], process: Union[int, str] = "self") -> dict[int, set[int]]:
+    """Return who is connected to these ports of this machine: for each, the ports at the other ends, whatever made the connection.
+
+    Args:
+        process: whose network namespace counts.
+    """
     wanted = {f"{port:04X}": port for port in ports}
     found: dict[int, set[int]] = {port: set() for port in ports}
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    for table in ("tcp", "tcp6"):
         try:
-            with open(table) as lines:
+            with open(f"/proc/{process}/net/{table}") as lines:
                 next(lines, None)
                 for line in lines:
                     words = line.split()

@@ -20,6 +20,7 @@ import re
 import runpy
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from http.cookies import CookieError, SimpleCookie
@@ -238,6 +239,8 @@ def main() -> None:
             sys.exit(f"cordee: {words[0]} is no program of Python, whose web server the guard could hold")
         python, rest = found
         os.execv(python[0], [*python, os.path.abspath(__file__), token_file, *rest])
+    if os.getpid() == 1:  # the first process of a container hears only the signals that it has asked for
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with open(token_file) as file:
         gate = TokenGate(file.read().strip())
     sys.meta_path.insert(0, _Wrapping(gate))

@@ -35,7 +35,7 @@ from cordee.systems.services.instance import (
 )
 from cordee.systems.services.node.texts import read_state, state_path
 from cordee.systems.services.sealing import sealed, unsealed
-from cordee.systems.services.start import Wish, host_document
+from cordee.systems.services.start import Wish, host_document, require_machine, require_target
 
 SCHEMA = 1
 # In place of a folder with secrets: they are made anew.
@@ -262,6 +262,9 @@ def restore(
                 next=f"`cordee service stop {folder.name}`, or --name",
             )
         _bring_secrets(made, loaded.blueprint, passphrase, secrets, folder)
+        if wait_s is not None:
+            require_target(loaded, wish.target, wish.bind)
+            require_machine(loaded, folder, wish.target)
         made.keep_revision(loaded)
         old = Path(place) / "old"
         if folder.exists():
@@ -400,11 +403,10 @@ def move(
         ServiceFailing: it is not ready, or it is not ready there, or answers differently there: it runs where it was, with its data
             of before.
     """
-    from cordee.systems.services.start import require_target
-
     loaded, record = folder.blueprint(), folder.record()
     old = wish_of(record)
     require_target(loaded, target, old.bind)
+    require_machine(loaded, folder, target)
     now = status_of(folder)
     if not now.ready:
         raise ServiceFailing(

@@ -228,7 +228,7 @@ class Blueprint(Document):
     image: str | None = None
     """The container image, by digest or tag: for podman and Kubernetes; or an EDF with `[build]`, FILE.toml from here, for Kubernetes."""
     image_argv: Argv | None = None
-    """The program and its arguments in the image; without it the image's own."""
+    """The program and its arguments in the image, behind the image's entrypoint; without it the image's own."""
     image_user: Annotated[int, Field(ge=1, le=65535)] = 1000
     """The user in the container; never root."""
     writable: Lines = ()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from cordee.control.supervisor.decisions.chain import TIME_LIMIT
@@ -19,7 +21,7 @@ from cordee.runs.journal_follower import FollowedStates
 from cordee.runs.log_tails import plain
 from cordee.runs.logtail import LogTail
 from cordee.runs.state import RunState, replay
-from cordee.systems.services.blueprint import LoadedBlueprint
+from cordee.systems.services.blueprint import PODMAN, LoadedBlueprint
 from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import (
     DOOR_TOKEN,
@@ -29,9 +31,10 @@ from cordee.systems.services.instance import (
     deployed,
     services_folder,
 )
-from cordee.systems.services.node.texts import drain_path, read_state, state_path
+from cordee.systems.services.node.container import remove_containers
+from cordee.systems.services.node.texts import PULLING, drain_path, read_state, remove_temp, state_path
 from cordee.systems.services.retention import prune_runs
-from cordee.systems.services.start import Wish, owner_of, start_run, write_revision
+from cordee.systems.services.start import Wish, container_prefix, owner_of, start_run, write_revision
 from cordee.wire.ports import pick_port
 
 _POLL_S = 0.1
@@ -294,7 +297,12 @@ def start(folder: ServiceFolder, loaded: LoadedBlueprint, wish: Wish, event: str
     Raises:
         CordeeError: it cannot be.
     """
+    before = folder.record() if folder.exists() else {}
     number, job = write_revision(loaded, folder, wish)
+    if before:
+        _clear(folder, before)
+    if before.get("target") == PODMAN != wish.target:
+        folder.take_back()
     started = start_run(job, loaded, folder, wish) if run else None
     folder.write(record_of(folder, loaded, wish, number, started), event)
     prune_runs(folder)
@@ -344,8 +352,9 @@ def waited(folder: ServiceFolder, wait_s: float, told: Callable[[ServiceStatus],
                 given=now.run,
                 next=f"`cordee service status {folder.name}`, `cordee service logs {folder.name}`; it goes on",
             )
-        if now.state != said:
-            said = now.state
+        about = now.why if now.why.startswith(PULLING) else now.state
+        if about != said:
+            said = about
             told(now)
         time.sleep(_POLL_S)
 
@@ -379,13 +388,36 @@ def stop(folder: ServiceFolder, wait_s: float = _END_S) -> ServiceStatus:
     Raises:
         ServiceFailing: it has not ended in time.
     """
-    run = folder.run()
+    run, record = folder.run(), folder.record()
     if run is not None:
+        wait_s = max(wait_s, folder.blueprint().blueprint.stop + 30.0)
         ended_now = end_run(run, wait_s, "cordee service stop")
+        _clear(folder, record)
         record = folder.record()
         if ended_now or record.get("stopped") != record["run"]:
             folder.write({**record, "stopped": record["run"]}, "stopped")
     return status_of(folder)
+
+
+def _clear(folder: ServiceFolder, record: dict[str, Any]) -> None:
+    """Remove what a run that was killed may have left on this machine: its container, its temporary folder.
+
+    Raises:
+        ServiceError: its container stays.
+    """
+    if record.get("run"):
+        remove_temp(read_state(state_path(Path(record["run"]), folder.name)))
+    if record["target"] != PODMAN:
+        return
+    name = container_prefix(folder)
+    try:
+        remove_containers(name, folder.blueprint(record["revision"]).blueprint.stop)
+    except FileNotFoundError:
+        pass  # no podman any more, nor any container of it
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServiceError(
+            f"a container of {folder.name} may be left: {error}", next=f"podman rm --force {name}"
+        ) from error
 
 
 def end_run(run: RunFolder, wait_s: float, by: str) -> bool:

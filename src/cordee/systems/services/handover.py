@@ -32,7 +32,7 @@ from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import ServiceFailing, ServiceFolder
 from cordee.systems.services.node.texts import drain_path, read_state, state_path
 from cordee.systems.services.retention import prune_runs
-from cordee.systems.services.start import Wish, host_document, start_run, write_revision
+from cordee.systems.services.start import Wish, host_document, require_machine, start_run, write_revision
 
 DRAIN_S = 30.0
 _POLL_S = 0.1
@@ -105,6 +105,7 @@ def upgrade(
         wish = replace(old, parameters=known, ports=ports)
         host_document(loaded, folder, 0, wish)
         folder.require_rotation(rotate, loaded.blueprint)
+        require_machine(loaded, folder, wish.target)
         now, alone = status_of(folder), before.blueprint.has_one_writer or loaded.blueprint.has_one_writer
         doored = record.get("door") and DoorFolder().keeper()
         if now.ready and not rotate and not old.ports and (doored or not alone):

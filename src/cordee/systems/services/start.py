@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.services.blueprint import (
     ALLOCATION,
     KUBERNETES,
+    PODMAN,
     Blueprint,
     ClosedProbe,
     LoadedBlueprint,
@@ -38,6 +39,8 @@ from cordee.systems.services.blueprint import (
 from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import ServiceFolder
 from cordee.systems.services.kubernetes.names import LONGEST_PORT, wrong_names
+from cordee.systems.services.node.container import REMOVAL_S, PodmanMachine
+from cordee.systems.services.node.location import GUARD
 from cordee.systems.services.node.texts import read_state, references, state_path
 
 # Keys of the job's [need], and those of a blueprint that they come from.
@@ -71,13 +74,14 @@ class Wish:
     door: int | None = None
 
 
+_Command = Callable[[Sequence[str]], list[str]]
 Refusal = tuple[tuple[str, ...], str, str]
 
 
 def refusals(loaded: LoadedBlueprint, target: Target, bind: str = "loopback") -> list[Finding]:
     """Return what a target cannot honour of a blueprint, each by name."""
     blueprint = loaded.blueprint
-    own = _not_on_kubernetes(blueprint) if target == KUBERNETES else _not_as_a_run(loaded, bind)
+    own = _not_on_kubernetes(blueprint) if target == KUBERNETES else _not_as_a_run(loaded, target, bind)
     return [
         loaded.finding(keys, f"{target} cannot honour it: {text}", "target-refuses", what, given=target)
         for keys, text, what in (*_without_program(blueprint, target), *own)
@@ -95,9 +99,12 @@ def _without_program(blueprint: Blueprint, target: Target) -> Iterator[Refusal]:
         yield ("image",), f"the image is that of an EDF, {blueprint.environment}", what
     if target == "podman" and shutil.which("podman") is None:
         yield ("image",), "there is no podman on this machine", "install podman, or choose another target"
+    if target == PODMAN and blueprint.guard == "token" and blueprint.image and blueprint.image_argv is None:
+        text = 'guard = "token" starts the program of the image, and only the image says which'
+        yield ("guard",), text, "add image_argv, the whole program with its arguments"
 
 
-def _not_as_a_run(loaded: LoadedBlueprint, bind: str) -> Iterator[Refusal]:
+def _not_as_a_run(loaded: LoadedBlueprint, target: Target, bind: str) -> Iterator[Refusal]:
     blueprint = loaded.blueprint
     if blueprint.replicas > 1:
         text = f"replicas = {blueprint.replicas}: one run is one program"
@@ -110,7 +117,8 @@ def _not_as_a_run(loaded: LoadedBlueprint, bind: str) -> Iterator[Refusal]:
         if volume.storage_class:
             text = f"the volume {name} asks for a StorageClass"
             yield ("volumes", name, "class"), text, "leave class out, or choose kubernetes"
-    if blueprint.guard == "token" and blueprint.argv and _is_no_python(loaded.command(blueprint.argv)):
+    held = blueprint.guard == "token" and blueprint.argv and target != PODMAN
+    if held and blueprint.argv and _is_no_python(loaded.command(blueprint.argv)):
         text = f'guard = "token" holds the web servers of Python programs alone, and {blueprint.argv[0]} is none'
         what = 'name the Python script, ["python", "./serve.py", ...]; or guard = "own" where the program asks for a password'
         yield ("guard",), text, what
@@ -167,6 +175,17 @@ def require_target(loaded: LoadedBlueprint, target: Target, bind: str = "loopbac
         raise document_error(found)
 
 
+def require_machine(loaded: LoadedBlueprint, folder: ServiceFolder, target: Target) -> None:
+    """Raise DocumentError where this machine lacks what a target needs: before a run is made, and before one that runs is ended."""
+    if target != PODMAN:
+        return
+    lack = PodmanMachine().lacks(_container(loaded.blueprint, folder))
+    if lack is not None:
+        raise document_error(
+            [loaded.finding(("image",), f"podman cannot run it here: {lack.text}", "target-refuses", lack.next)]
+        )
+
+
 def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, wish: Wish) -> dict[str, Any]:
     """Return what the program of a revision is started from; no secret's value is in it.
 
@@ -181,13 +200,14 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
             raise UsageError(
                 f"{blueprint.name} has no port {name}", given=name, allowed=list(blueprint.ports) or "none"
             )
-    inside = wish.target == "podman"
-    argv = (blueprint.image_argv if inside else _program(loaded)) or ()
+    inside = wish.target == PODMAN
+    argv = _image_program(blueprint) if inside else _program(loaded)
+    command: _Command = list if inside else loaded.command
     document: dict[str, Any] = {
         "schema": 1,
         "service": folder.name,
         "revision": number,
-        "argv": list(argv),
+        "argv": argv,
         "setup": [] if inside else [_set_up(loaded, words) for words in blueprint.setup],
         "env": dict(blueprint.env),
         "files": dict(blueprint.files),
@@ -197,9 +217,9 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
             name: {"protocol": port.protocol, "number": wish.ports.get(name), "inside": port.port}
             for name, port in blueprint.ports.items()
         },
-        "ready": _probe(blueprint.ready, loaded),
-        "live": _probe(blueprint.live, loaded) if blueprint.live else None,
-        "closed": _closed(blueprint.closed, loaded) if blueprint.closed else None,
+        "ready": _probe(blueprint.ready, blueprint, command),
+        "live": _probe(blueprint.live, blueprint, command) if blueprint.live else None,
+        "closed": _closed(blueprint.closed, blueprint, command) if blueprint.closed else None,
         "volumes": {
             name: {"path": str(folder.volume(name)), "inside": volume.path}
             for name, volume in blueprint.volumes.items()
@@ -213,7 +233,7 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
         ),
         "guard": blueprint.guard,
         "door": _door_urls(blueprint, wish),
-        "restored": {"argv": loaded.command(blueprint.backup.after), "marker": str(folder.root / "restored")}
+        "restored": {"argv": command(blueprint.backup.after), "marker": str(folder.root / "restored")}
         if blueprint.backup.after
         else None,
         "bind": wish.bind,
@@ -232,16 +252,31 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
 
 def _container(blueprint: Blueprint, folder: ServiceFolder) -> dict[str, Any]:
     """Return how podman runs it."""
-    # A service of this name in another folder is another; where runs of it may overlap, each has a name of its own.
-    other = hashlib.sha256(os.fsencode(folder.root)).hexdigest()[:8]
+    guarded = blueprint.guard == "token"
     return {
-        "name": f"cordee-{folder.name}-{other}" + ("" if blueprint.has_one_writer else "-{run}"),
+        # Where runs of it may overlap, each has a name of its own.
+        "name": container_prefix(folder) + ("" if blueprint.has_one_writer else "-{run}"),
+        "guard": token_guard.__file__ if guarded else None,
+        "entrypoint": "python3" if guarded else None,
         "image": blueprint.image,
         "user": blueprint.image_user,
         "userns": f"keep-id:uid={blueprint.image_user},gid={blueprint.image_user}",
         "writable": list(blueprint.writable),
         "gpus": blueprint.need.gpus,
+        "cpus": blueprint.need.cpus,
+        "memory": blueprint.need.memory,
     }
+
+
+def container_prefix(folder: ServiceFolder) -> str:
+    """Return how the names of a service's containers begin; a service of this name in another folder is another."""
+    return f"cordee-{folder.name}-{hashlib.sha256(os.fsencode(folder.root)).hexdigest()[:8]}"
+
+
+def _image_program(blueprint: Blueprint) -> list[str]:
+    """Return the program in an image, behind the guard where that asks for the token: in place of the image's entrypoint."""
+    guard = [GUARD, "{secret.token}"] if blueprint.guard == "token" else []
+    return [*guard, *(blueprint.image_argv or ())]
 
 
 def _door_urls(blueprint: Blueprint, wish: Wish) -> dict[str, str]:
@@ -279,12 +314,12 @@ def _set_up(loaded: LoadedBlueprint, words: Sequence[str]) -> list[str]:
     return [sys.executable, token_guard.__file__, token_guard.PYTHON_OF, argv[0], *command[1:]]
 
 
-def _probe(probe: ServiceProbe, loaded: LoadedBlueprint) -> dict[str, Any]:
+def _probe(probe: ServiceProbe, blueprint: Blueprint, command: _Command) -> dict[str, Any]:
     return {
-        "port": probe.port or loaded.blueprint.main_port,
+        "port": probe.port or blueprint.main_port,
         "path": probe.path,
         "status": probe.status,
-        "command": loaded.command(probe.command) if probe.command else None,
+        "command": command(probe.command) if probe.command else None,
         "every_s": probe.every,
         "timeout_s": probe.timeout,
         "within_s": probe.within,
@@ -292,12 +327,11 @@ def _probe(probe: ServiceProbe, loaded: LoadedBlueprint) -> dict[str, Any]:
     }
 
 
-def _closed(closed: ClosedProbe, loaded: LoadedBlueprint) -> dict[str, Any]:
-    command = loaded.command(closed.command) if closed.command else None
+def _closed(closed: ClosedProbe, blueprint: Blueprint, command: _Command) -> dict[str, Any]:
     return {
-        "port": closed.port or loaded.blueprint.main_port,
+        "port": closed.port or blueprint.main_port,
         "path": closed.path,
-        "command": command,
+        "command": command(closed.command) if closed.command else None,
         "timeout_s": 5.0,
     }
 
@@ -320,7 +354,10 @@ def job_text(blueprint: Blueprint, folder: ServiceFolder, spec: Path, wish: Wish
         "checkpoint": {"signal": "SIGTERM", "resume": "self"},
         "hang": {"enabled": False},
         "observe": {"stragglers": False},
-        "timeouts": {"kill": f"{blueprint.stop + 5:.0f}s", "lost": f"{max(20.0, 2.5 * (blueprint.stop + 3)):.0f}s"},
+        "timeouts": {
+            "kill": f"{blueprint.stop + (REMOVAL_S if wish.target == PODMAN else 5):.0f}s",
+            "lost": f"{max(20.0, 2.5 * (blueprint.stop + 3)):.0f}s",
+        },
     }
     lines = [
         f"# Made by `cordee service deploy {folder.name}`: its blueprint is {folder.root}",
@@ -346,6 +383,7 @@ def write_revision(
     """
     folder.make()
     host_document(loaded, folder, 0, wish)  # before anything is kept
+    require_machine(loaded, folder, wish.target)
     folder.make_volumes(loaded.blueprint)
     number = folder.keep_revision(loaded)
     folder.keep_secrets(loaded.blueprint)

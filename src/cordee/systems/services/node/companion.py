@@ -15,6 +15,7 @@ from cordee.machine.processes.module_command import module_argv
 from cordee.machine.tasks.task import STDOUT, Task, TaskExit
 from cordee.runs.folder import say
 from cordee.runs.plan import RunPlan
+from cordee.systems.services.node.container import REMOVAL_S
 from cordee.systems.services.node.program import pause_after
 from cordee.systems.services.node.texts import client_path, hosts_of, read_client
 from cordee.wire.messages import StageOrder, Staging
@@ -41,6 +42,11 @@ class _Hosted:
         self.tries = 0
         self.due: Optional[float] = None
         self.said: dict[str, Any] = {}
+
+
+def _end_s(spec: dict[str, Any]) -> float:
+    """Return how long a service may take to end."""
+    return float(spec["stop_s"]) + (REMOVAL_S if "container" in spec else 2.0)
 
 
 class ServiceCompanion(Companion):
@@ -71,7 +77,7 @@ class ServiceCompanion(Companion):
 
     async def close(self) -> None:
         tasks = self._end()
-        until = monotonic() + max([one["stop_s"] for one in self._specs.values()], default=0.0) + 2.0
+        until = monotonic() + max([_end_s(one) for one in self._specs.values()], default=2.0)
         while self._host is not None and monotonic() < until and any(map(self._host.watched.tasks.pid, tasks)):
             await asyncio.sleep(0.05)
 

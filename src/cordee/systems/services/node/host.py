@@ -20,27 +20,29 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Iterable, Optional
+from typing import Any, Optional
 
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.errors import CordeeError
 from cordee.machine.tcp_sockets import connected_to
 from cordee.runs.folder import say, write_atomically
+from cordee.systems.services.node.container import command_beside
 from cordee.systems.services.node.location import ServiceFailed, ServiceLocation
 from cordee.systems.services.node.probe import ServiceAnswer, ask, ask_closed
 from cordee.systems.services.node.program import (
     HostedProgram,
     ServiceHopeless,
-    container_name,
     pause_after,
 )
 from cordee.systems.services.node.texts import (
+    PULLING,
     STATE_SCHEMA,
     client_path,
     drain_path,
     filled,
     log_path,
     read_state,
+    remove_temp,
     shell_lines,
     state_path,
 )
@@ -52,6 +54,8 @@ _DRAIN_LOOK_S = 0.5
 _LOCK_WAIT_S = 20.0
 # A program that answered for so long is well: the next pause is the first again.
 _WELL_S = 60.0
+# Exit codes of podman: there is no such program in the image; it was killed.
+_NOT_FOUND, _KILLED = 127, 137
 
 
 class ServiceHost:
@@ -78,6 +82,7 @@ class ServiceHost:
         before = read_state(self._state_file)  # of another host of this run
         self._proven = bool(before.get("proven"))  # was it ever ready, in this run?
         self._place.ports.update((one["name"], one["port"]) for one in before.get("endpoints", ()))
+        remove_temp(before)
         self._marks: dict[str, bool] = {}
         self._drain_by: Optional[float] = None
         self._visitors = Visitors()
@@ -144,14 +149,12 @@ class ServiceHost:
 
     def beside(self, told: dict[str, Any], argv: list[str]) -> int:
         """Run a command beside the service that runs, as `told` says, on this machine; return its exit code."""
-        place, inside = self._place, self._spec.get("container")
+        place = self._place
         place.address = told["address"]
         place.ports = {one["name"]: one["port"] for one in told["endpoints"]}
-        place.fill()
-        words = [filled(word, place.known) for word in argv]
-        before = ["podman", "exec", container_name(self._spec, place.folder)] if inside else []
-        env = dict(os.environ) if inside else place.env
-        return subprocess.run([*before, *words], env=env, stdin=subprocess.DEVNULL).returncode
+        place.fill(write=False)
+        words, env = command_beside(self._spec, place, argv)
+        return subprocess.run(words, env=env, stdin=subprocess.DEVNULL).returncode
 
     def _only_writer(self) -> Any:
         """Return the open lock of the volumes: one program at a time writes them."""
@@ -178,9 +181,31 @@ class ServiceHost:
         self._began = monotonic()
         self._tell("starting", "its program is started")
         self._program = program = HostedProgram(self._spec, self._place, self._log)
+        if program.pull() and not self._pulled(program):
+            return 0
         program.set_up()
         program.start()
         return self._watch()
+
+    def _pulled(self, program: HostedProgram) -> bool:
+        """Wait for the image of its container; return whether it is there, and not to end.
+
+        Raises:
+            ServiceHopeless: it cannot be had.
+        """
+        image = self._spec["container"]["image"]
+        while program.code is None:
+            if self._is_over(monotonic()):
+                return False
+            self._tell("starting", f"{PULLING} {image}")
+            time.sleep(_TICK_S)
+        if program.code:
+            what = (
+                f"see why: `cordee service logs`, `podman pull {image}`; `podman login` where it asks for credentials"
+            )
+            raise ServiceHopeless(f"its image {image} cannot be pulled", next=what)
+        self._began = monotonic()
+        return True
 
     def _watch(self) -> int:
         """Ask until the program ends, or is to end."""
@@ -192,6 +217,8 @@ class ServiceHost:
             if code is not None:
                 text = f"its program ended with {_exit_words(code)} after {monotonic() - self._began:.0f} s{self._place.full}"
                 text += "" if self._proven else self._place.missing
+                if "container" in spec:
+                    text += _why_in_container(spec, code)
                 raise ServiceFailed(text, next="see its output: `cordee service logs`")
             now = monotonic()
             if self._is_over(now):
@@ -199,7 +226,7 @@ class ServiceHost:
             if now >= due:
                 probe = spec["ready"] if self._ready_at is None else spec["live"] or spec["ready"]
                 due = now + (probe["every_s"] if self._ready_at is None else max(probe["every_s"], 2.0))
-                visitors.look(self._place.ports.values())
+                visitors.look(self._place.ports.values(), self._is_used)
                 answer = self._ask(probe)
                 if answer.right and self._ready_at is None:
                     answer = self._closed() or answer
@@ -218,7 +245,7 @@ class ServiceHost:
                     )
                 state = "unready" if wrong_answers else "ready"
                 self._tell("starting" if self._ready_at is None else state, _said(answer))
-            visitors.look(self._place.ports.values())
+            visitors.look(self._place.ports.values(), self._is_used)
             idle_s, since = spec["idle_s"], self._ready_at
             if idle_s and since is not None and now - max(visitors.last or 0.0, since) > idle_s:
                 self._program.end()
@@ -248,21 +275,32 @@ class ServiceHost:
             except (OSError, ValueError):
                 return False
             self._tell("draining", "another run takes its place")
-        return now > self._drain_by or not _connected(self._place.ports.values())
+        return now > self._drain_by or not self._is_used()
+
+    def _is_used(self) -> bool:
+        """Return whether somebody is connected to it."""
+        ports = self._place.ports
+        if any(connected_to(set(ports.values())).values()):
+            return True
+        if "container" not in self._spec or self._program is None:
+            return False
+        # Connections to a container of root's are in its network alone; as long as that is not known, nobody knows.
+        pid, inside = self._program.inside, {self._spec["ports"][name]["inside"] for name in ports}
+        return pid is None or any(connected_to(inside, pid).values())
 
     def _become_ready(self) -> None:
         self._ready_at, self._proven = monotonic(), True
-        known = {**self._place.known, **self._place.values}
+        known = {**self._place.outside, **self._place.values}
         known.update({f"url.{name}": url for name, url in self._spec.get("door", {}).items()})
         variables = {name: filled(text, known) for name, text in self._spec["client"].items()}
         write_atomically(client_path(self._run, self._name), shell_lines(variables), durable=False)
 
     def _ask(self, probe: dict[str, Any]) -> ServiceAnswer:
         place = self._place
-        words = [filled(word, place.known) for word in probe["command"] or ()]
+        words, env = command_beside(self._spec, place, probe["command"]) if probe["command"] else ([], place.env)
         token = place.values["value.token"] if self._spec["guard"] == "token" else None
         port = place.ports.get(probe["port"])
-        return ask({**probe, "command": words}, place.address, port, place.env, token)
+        return ask({**probe, "command": words}, place.address, port, env, token)
 
     def _closed(self) -> Optional[ServiceAnswer]:
         """Return what is wrong where a stranger is let in; None where the service is closed, or nothing asks for that.
@@ -273,9 +311,9 @@ class ServiceHost:
         closed, place = self._spec["closed"], self._place
         if not closed:
             return None
-        words = [filled(word, place.known) for word in closed["command"] or ()]
-        port = place.ports.get(closed["port"])
-        answer = ask_closed({**closed, "command": words}, place.address, port, place.stranger)
+        command, port = closed["command"], place.ports.get(closed["port"])
+        words, env = command_beside(self._spec, place, command, True) if command else ([], place.stranger)
+        answer = ask_closed({**closed, "command": words}, place.address, port, env)
         if answer.right:
             return None
         if answer.got[:1] == "2" or answer.got.startswith("exit code 0"):
@@ -309,6 +347,7 @@ class ServiceHost:
             "host": socket.gethostname(),
             "address": self._place.address,
             "pid": self._program.pid if self._program else None,
+            "temp": self._program.scratch if self._program else None,
             "at": unix_s(),
             "ready_at": None if self._ready_at is None else round(unix_s() - (now - self._ready_at), 1),
             "used_at": self._visitors.last_unix_s,
@@ -346,9 +385,13 @@ def _exit_words(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
-def _connected(ports: Iterable[int]) -> bool:
-    """Return whether somebody is connected to one of these ports of this machine."""
-    return any(connected_to(set(ports)).values())
+def _why_in_container(spec: dict[str, Any], code: int) -> str:
+    """Return what an exit code says of a container, in words that follow it; empty: nothing."""
+    if code == _NOT_FOUND and spec["container"]["guard"]:
+        return f"; Cordée's guard runs in the image's own {spec['container']['entrypoint']}, and it has none that runs"
+    if code == _KILLED:
+        return "; it was killed, as is what takes more memory than its [need]"
+    return ""
 
 
 def main() -> int:

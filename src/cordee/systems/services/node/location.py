@@ -17,6 +17,8 @@ from cordee.systems.services.node.probe import words_of
 from cordee.systems.services.node.texts import filled
 from cordee.wire.ports import pick_port
 
+# Where a container has what is mounted for it.
+SECRETS, FILES, GUARD = "/run/cordee/secrets", "/run/cordee/files", "/run/cordee/guard.py"
 _NOT_THEIRS = ("CORDEE_", "SLURM_", "PMI", "OMPI_")
 _ROOM_BYTES = 1 << 20
 _OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -37,7 +39,7 @@ class ServiceLocation:
 
     Attributes:
         address, ports: where it listens.
-        known: what stands for the names in braces; `values`: the same for the values of secrets.
+        known: what stands for the names in braces where the program is, in its container if it has one; `outside`: where its clients are; `values`: the same for the values of secrets.
         env, own: the program's environment; what of that the blueprint says.
     """
 
@@ -46,6 +48,7 @@ class ServiceLocation:
         self.address: str = "127.0.0.1" if spec["bind"] == "loopback" else spec.get("address") or _own_address(spec)
         self.ports: dict[str, int] = dict(spec.get("ports_before", {}))
         self.known: dict[str, str] = {}
+        self.outside: dict[str, str] = {}
         self.values: dict[str, str] = {}
         self.env: dict[str, str] = {}
         self.own: dict[str, str] = {}
@@ -69,35 +72,42 @@ class ServiceLocation:
             again = before if before and _free(self.address, before) else 0
             self.ports[name] = number or again or pick_port(self.address)
 
-    def fill(self) -> None:
+    def fill(self, write: bool = True) -> None:
         """Learn what stands for the names in braces, write the program's files, and make its environment.
+
+        Args:
+            write: False: the program runs, and has its files.
 
         Raises:
             ServiceFailed: a secret cannot be read, or a volume is gone.
         """
         spec, inside = self._spec, self._spec.get("container")
-        known = {"host": "0.0.0.0" if inside else self.address, "name": spec["service"]}
+        known = {"host": self.address, "name": spec["service"]}
+        within = {"host": "0.0.0.0"}
         for name, about in spec["secrets"].items():
             try:
                 self.values[f"value.{name}"] = Path(about["path"]).read_text().rstrip("\n")
             except OSError as error:
                 text = f"the secret {name} cannot be read: {words_of(error)}"
                 raise ServiceFailed(text, given=about["path"], next="deploy the service again, or restore it") from None
-            known[f"secret.{name}"] = f"/run/cordee/secrets/{name}" if inside else about["path"]
+            known[f"secret.{name}"], within[f"secret.{name}"] = about["path"], f"{SECRETS}/{name}"
         for name, number in self.ports.items():
-            at = f"{self.address}:{number}"
-            known[f"port.{name}"] = str(spec["ports"][name]["inside"] if inside else number)
-            known[f"url.{name}"] = f"http://{at}" if spec["ports"][name]["protocol"] == "http" else at
+            at, about = f"{self.address}:{number}", spec["ports"][name]
+            known[f"port.{name}"], within[f"port.{name}"] = str(number), str(about["inside"])
+            known[f"url.{name}"] = f"http://{at}" if about["protocol"] == "http" else at
         for name, about in spec["volumes"].items():
             if not os.path.isdir(about["path"]):
                 raise ServiceFailed(f"the volume {name} is gone", given=about["path"], next="bring it back")
-            known[f"volume.{name}"] = about["inside"] if inside else about["path"]
+            known[f"volume.{name}"], within[f"volume.{name}"] = about["path"], about["inside"]
         known.update({f"parameter.{name}": value for name, value in spec["parameters"].items()})
         os.makedirs(self.folder, 0o700, exist_ok=True)
         for name in spec["files"]:
-            known[f"file.{name}"] = f"/run/cordee/files/{name}" if inside else str(self.folder / name)
+            known[f"file.{name}"], within[f"file.{name}"] = str(self.folder / name), f"{FILES}/{name}"
+        self.outside = known
+        if inside:
+            known = {**known, **within}
         whole = {**known, **self.values}
-        for name, text in spec["files"].items():
+        for name, text in spec["files"].items() if write else ():
             write_atomically(self.folder / name, filled(text, whole), durable=False)
         own = {name: filled(text, whole) for name, text in spec["env"].items()}
         for name, about in spec["secrets"].items():
@@ -119,6 +129,13 @@ class ServiceLocation:
             for name, value in self.env.items()
             if name not in self.own and not any(secret in value for secret in secrets)
         }
+
+    @property
+    def telling(self) -> list[str]:
+        """The variables of the blueprint that hold a secret or name its file."""
+        given = {about[key] for about in self._spec["secrets"].values() for key in ("env", "env_file")}
+        secrets = [value for value in self.values.values() if value]
+        return [name for name, value in self.own.items() if name in given or any(one in value for one in secrets)]
 
     @property
     def full(self) -> str:

@@ -11,6 +11,8 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 _REFUSED = (301, 302, 303, 307, 308, 400, 401, 403)
 _SHOWN = 200
+# Of a command that let somebody in, or that could not be run, in a container by podman's words.
+_NOT_ASKED = (0, None, 125, 126, 127)
 
 
 class ServiceAnswer(NamedTuple):
@@ -54,7 +56,7 @@ def ask_closed(closed: Mapping[str, Any], host: str, port: Optional[int], env: M
     if closed.get("command"):
         code, said, seconds = _run(closed["command"], env, closed["timeout_s"])
         return ServiceAnswer(
-            code not in (0, None), f"without credentials: {shlex.join(closed['command'])}", _ended(code, said), seconds
+            code not in _NOT_ASKED, f"without credentials: {shlex.join(closed['command'])}", _ended(code, said), seconds
         )
     began = time.monotonic()
     status, got = _get(host, port, closed["path"], closed["timeout_s"])

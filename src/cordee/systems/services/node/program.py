@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from pathlib import Path
 from typing import Any, Optional
 
 from cordee.core.clock import monotonic
-from cordee.runs.folder import say, write_atomically
+from cordee.runs.folder import say
+from cordee.systems.services.node.container import (
+    PodmanMachine,
+    container_name,
+    container_words,
+    has_image,
+    remove_containers,
+)
 from cordee.systems.services.node.location import ServiceFailed, ServiceLocation
 from cordee.systems.services.node.probe import words_of
 from cordee.systems.services.node.texts import filled
 
-# Of a container: it is killed after so long, before this process is.
-_CONTAINER_STOP_S = 3.0
-_MOST_FILES = 1 << 19
-_MOST_PROCESSES = 1 << 15
 _PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
 
 
@@ -50,23 +51,48 @@ class HostedProgram:
         self._spec, self._place, self._log = spec, place, log
         self._name: str = spec["service"]
         self._child: Optional[subprocess.Popen[bytes]] = None
-        self._scratch = ""
+        self.scratch = ""
+        self._limits: list[str] = []
+
+    def pull(self) -> bool:
+        """Begin to pull the image of its container where that is not on this machine; return whether it is pulled.
+
+        Raises:
+            ServiceHopeless: podman cannot run it here.
+        """
+        inside = self._spec.get("container")
+        if not inside:
+            return False
+        machine = PodmanMachine()
+        lack = machine.lacks(inside)
+        if lack is not None:
+            raise ServiceHopeless(lack.text, next=lack.next)
+        self._limits = machine.limits(inside)
+        if has_image(inside["image"]):
+            return False
+        self._begin(["podman", "pull", inside["image"]], dict(os.environ))
+        return True
 
     def set_up(self) -> None:
         """Run the commands that come before the program, and after a restore what makes its data whole."""
         after = self._spec.get("restored")
         restored = after is not None and os.path.exists(after["marker"])
+        place, inside = self._place, "container" in self._spec
         for argv in [*self._spec["setup"], *([after["argv"]] if after is not None and restored else [])]:
-            words = [filled(word, self._place.known) for word in argv]
+            words = [filled(word, place.known) for word in argv]
+            env = place.env
+            if inside:
+                words = container_words(self._spec, place, argv[1:], ["--entrypoint", words[0]], publish=False)
+                env = dict(os.environ)
             try:
                 code = subprocess.run(
-                    words, env=self._place.env, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log
+                    words, env=env, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log
                 ).returncode
             except OSError as error:
                 raise self._not_there(words[0], error) from None
             if code:
                 raise ServiceFailed(
-                    f"the set-up command {words[0]} ended with exit code {code}{self._place.missing}",
+                    f"the set-up command {argv[0]} ended with exit code {code}{self._place.missing}",
                     next="see its output: `cordee service logs`",
                 )
         if after is not None and restored:
@@ -77,17 +103,18 @@ class HostedProgram:
         place = self._place
         try:
             # Sockets below it need a short path, which TMPDIR may not be.
-            self._scratch = tempfile.mkdtemp(prefix="cordee-", dir="/tmp")
+            self.scratch = tempfile.mkdtemp(prefix="cordee-", dir="/tmp")
         except OSError as error:
             raise ServiceFailed(f"no folder can be made in /tmp: {words_of(error)}", next="make room there") from None
-        known, env = {**place.known, "temp": self._scratch}, place.env
-        argv = [filled(word, known) for word in self._spec["argv"]]
-        if self._spec.get("container"):
-            variables = place.folder / ".env"
-            lines = "".join(f"{name}={value}\n" for name, value in place.own.items())
-            write_atomically(variables, lines, durable=False)
-            argv = [*_container_words(self._spec, place, variables), *argv]
-            env = dict(os.environ)
+        argv, env = [filled(word, {**place.known, "temp": self.scratch}) for word in self._spec["argv"]], place.env
+        inside = self._spec.get("container")
+        if inside:
+            options = [f"--pidfile={self._pid_file}", *self._limits]
+            options += ["--entrypoint", inside["entrypoint"]] if inside["entrypoint"] else []
+            argv, env = container_words(self._spec, place, self._spec["argv"], options), dict(os.environ)
+        self._begin(argv, env)
+
+    def _begin(self, argv: list[str], env: dict[str, str]) -> None:
         try:
             self._child = subprocess.Popen(
                 argv, env=env, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True
@@ -110,11 +137,24 @@ class HostedProgram:
         """Its pid, None before it was started."""
         return self._child.pid if self._child is not None else None
 
+    @property
+    def _pid_file(self) -> str:
+        return os.path.join(self.scratch, "container.pid")
+
+    @property
+    def inside(self) -> Optional[int]:
+        """The pid of its container's first process; None: it has none yet."""
+        try:
+            with open(self._pid_file) as file:
+                return int(file.read())
+        except (OSError, ValueError):
+            return None
+
     def end(self) -> None:
         """End the program and all that it has started in its session, and remove its temporary folder."""
         if self._child is not None:
             self._end_child(self._child)
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _end_child(self, child: subprocess.Popen[bytes]) -> None:
         if "container" in self._spec:
@@ -134,57 +174,11 @@ class HostedProgram:
 
     def _end_container(self) -> None:
         """End the container: it outlives the command that started it when that is killed."""
-        name, stop_s = container_name(self._spec, self._place.folder), min(self._spec["stop_s"], _CONTAINER_STOP_S)
-        words = ["podman", "rm", "--force", "--ignore", f"--time={stop_s:.0f}", name]
+        name = container_name(self._spec, self._place.folder)
         try:
-            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=stop_s + 10.0)
+            remove_containers(name, self._spec["stop_s"])
         except (OSError, subprocess.TimeoutExpired) as error:
             say(f"cordee service {self._name}: its container {name} could not be ended: {error}")
-
-
-def container_name(spec: dict[str, Any], folder: Path) -> str:
-    """Return the name of a service's container."""
-    name: str = spec["container"]["name"]
-    return name.replace("{run}", folder.parent.parent.name)
-
-
-def _container_words(spec: dict[str, Any], place: ServiceLocation, variables: Path) -> list[str]:
-    """Return the words before the program's own, which run it in its container."""
-    inside = spec["container"]
-    name = container_name(spec, place.folder)
-    words = ["podman", "run", "--rm", "--replace", "--name", name, "--env-file", str(variables)]
-    words += ["--security-opt", "no-new-privileges", "--cap-drop", "all", *_own_limits()]
-    words += ["--read-only", "--user", str(inside["user"])]
-    # Without rights, the user in the container is who runs it; root gives what is mounted to that user.
-    own = ",U" if os.getuid() == 0 else ""
-    if not own:
-        words += ["--userns", inside["userns"]]
-    for name, number in place.ports.items():
-        words += ["--publish", f"{place.address}:{number}:{spec['ports'][name]['inside']}"]
-    for about in spec["volumes"].values():
-        words += ["--volume", f"{about['path']}:{about['inside']}:rw{own}"]
-    for name, about in spec["secrets"].items():
-        words += ["--volume", f"{about['path']}:/run/cordee/secrets/{name}:ro{own}"]
-    if spec["files"]:
-        words += ["--volume", f"{place.folder}:/run/cordee/files:ro{own}"]
-    for path in ("/tmp", *inside["writable"]):
-        words += ["--tmpfs", path]
-    if inside["gpus"]:
-        words += ["--device", "nvidia.com/gpu=all"]
-    return [*words, inside["image"]]
-
-
-def _own_limits() -> list[str]:
-    """Return options that keep a container within what this process may give: podman's own limits may be above it."""
-    found = []
-    for name, number, most in (
-        ("nofile", resource.RLIMIT_NOFILE, _MOST_FILES),
-        ("nproc", resource.RLIMIT_NPROC, _MOST_PROCESSES),
-    ):
-        hard = resource.getrlimit(number)[1]
-        limit = most if hard == resource.RLIM_INFINITY else min(hard, most)
-        found.append(f"--ulimit={name}={limit}:{limit}")
-    return found
 
 
 def _group_lives(child: subprocess.Popen[bytes]) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import shutil
+import socket
 import string
 from pathlib import Path
 from typing import Any, Iterator, Mapping
@@ -11,6 +14,9 @@ from typing import Any, Iterator, Mapping
 # In the run's folder: a file of the state of each service, and what its clients need, which only its owner reads.
 FOLDER = "services"
 STATE_SCHEMA = 1
+# How what a service waits for begins while its image comes.
+PULLING = "its image is pulled:"
+_TEMP = re.compile(r"/tmp/cordee-[a-z0-9_]{8}\Z")
 
 
 def references(text: str) -> Iterator[tuple[str, str]]:
@@ -86,3 +92,9 @@ def read_state(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return state if isinstance(state, dict) else {}
+
+
+def remove_temp(state: Mapping[str, Any]) -> None:
+    """Remove the temporary folder of a program whose host was killed, by what its state says, on the machine where it ran."""
+    if state.get("host") == socket.gethostname() and _TEMP.match(state.get("temp") or ""):
+        shutil.rmtree(state["temp"], ignore_errors=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Collection, Optional
+from typing import Callable, Collection, Optional
 
 from cordee.core.clock import monotonic, unix_s
-from cordee.machine.tcp_sockets import TcpConnections, connected_to
+from cordee.machine.tcp_sockets import TcpConnections
 
 _LOOK_S = 0.5
 # What ends so soon after a question of our own is taken for that question.
@@ -38,14 +38,14 @@ class Visitors:
         self._asked = monotonic()
         self._ended(())
 
-    def look(self, ports: Collection[int]) -> None:
-        """See who uses these ports, at most twice a second."""
+    def look(self, ports: Collection[int], is_used: Callable[[], bool]) -> None:
+        """See who uses these ports, at most twice a second; `is_used` says whether a connection stands now."""
         now = monotonic()
         if now - self._asked < _OWN_S:
             self._ended(())
         elif now - self._looked >= _LOOK_S:
             self._looked = now
-            if self._ended(ports) or any(connected_to(ports).values()):
+            if self._ended(ports) or is_used():
                 self.last = now
 
     def _ended(self, ports: Collection[int]) -> bool:
