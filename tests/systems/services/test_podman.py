@@ -392,10 +392,10 @@ def test_a_user_without_rights_has_the_same(python_image_root, open_to_all):
             while call("status")["services"][0]["state"] != "ready":
                 time.sleep(0.2)
             assert data.stat().st_uid == UID
-            call("backup", "shown", "-o", str(user.home / "shown.tar"))
+            call("backup", "shown", "--no-secrets", "-o", str(user.home / "shown.tar"))
             call("move", "shown", "--target", "process")
             call("move", "shown", "--target", "podman")
-            call("restore", str(user.home / "shown.tar"), "--name", "other")
+            call("restore", str(user.home / "shown.tar"), "--name", "other", "--secrets", str(root / "secrets"))
             call("stop", "other", "--remove")
         finally:
             call("stop", "shown", "--remove")

@@ -243,7 +243,7 @@ def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, w
         "lock": str(folder.lock) if blueprint.has_one_writer else None,
         "path": [] if inside else [*blueprint.look_in, str(Path(sys.executable).parent)],
         "put_first": interpreter_path(os.environ),
-        "install": "; ".join(blueprint.install),
+        "install": "" if inside else "; ".join(blueprint.install),
     }
     if inside:
         document["container"] = _container(blueprint, folder)
