@@ -302,7 +302,7 @@ def plain() -> float:
             f"{folder}/artifacts",
         ]
         env = {**os.environ, "MLFLOW_AUTH_CONFIG_PATH": str(auth), "MLFLOW_FLASK_SERVER_SECRET_KEY": "x" * 40}
-        env["MLFLOW_DISABLE_TELEMETRY"] = "true"
+        env |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         began = time.monotonic()
         server = subprocess.Popen(
             words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True

@@ -225,7 +225,7 @@ class ServiceHost:
                 return 0
             if now >= due:
                 probe = spec["ready"] if self._ready_at is None else spec["live"] or spec["ready"]
-                due = now + (probe["every_s"] if self._ready_at is None else max(probe["every_s"], 2.0))
+                due = now + (self._start_pause_s(now) if self._ready_at is None else max(probe["every_s"], 2.0))
                 visitors.look(self._place.ports.values(), self._is_used)
                 answer = self._ask(probe)
                 if answer.right and self._ready_at is None:
@@ -253,6 +253,10 @@ class ServiceHost:
                 self._tell("stopped", f"nobody was connected for {idle_s:.0f} s")
                 return 0
             time.sleep(_TICK_S)
+
+    def _start_pause_s(self, now: float) -> float:
+        """Return after what time a program that starts is asked again: soon at first, so that it is known to be ready soon after it is."""
+        return min(float(self._spec["ready"]["every_s"]), _TICK_S + (now - self._began) / 100)
 
     def _is_over(self, now: float) -> bool:
         """End the program where somebody has asked for that, and return whether it is so."""

@@ -51,4 +51,4 @@ class Visitors:
     def _ended(self, ports: Collection[int]) -> bool:
         """Return whether a connection to one of these ports has ended since this was called before."""
         ended = self._connections.ended() if self._connections is not None else []
-        return any(one.own_port in ports for one in ended)
+        return any(one.own_port in ports and one.port for one in ended)  # one that was only bound has no other end
