@@ -10,7 +10,7 @@ import pytest
 from tests.systems.services.test_door import until_code
 
 from cordee.systems.services.door.folder import DoorFolder
-from cordee.testing.containers import AS_USER
+from cordee.testing.containers import AS_USER, UID
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -64,3 +64,11 @@ def test_another_user_opens_nothing_of_a_service_or_its_door(services, open_to_a
         assert json.loads(done.stdout) == [1000, []]
     finally:
         DoorFolder().stop()
+
+
+def test_a_name_that_another_user_has_is_refused(services):
+    services.root().mkdir(parents=True)
+    os.chown(services.root(), UID, UID)
+    code, _, said = services.call("deploy", str(services.blueprint))
+    assert (code, "the name echo is taken by another user" in said) == (5, True), said
+    assert list(services.root().iterdir()) == []
