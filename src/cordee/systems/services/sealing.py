@@ -36,9 +36,10 @@ def passphrase_of(given: Path | None, make: bool = False) -> bytes:
         make: make this account's own where it is not there.
 
     Raises:
-        UsageError: the passphrase is too short.
+        UsageError: the passphrase is too short, or what encrypts by it is not installed.
         ServiceError: the file cannot be read, or others may read it.
     """
+    _library()
     path = given or own_passphrase_file()
     if given is None and make and not path.exists():
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -73,10 +74,14 @@ def unsealed(data: bytes, passphrase: bytes) -> bytes:
 
 
 def _fernet(passphrase: bytes, salt: bytes) -> Fernet:
+    key = hashlib.scrypt(passphrase, salt=salt, n=_N, r=_R, p=_P, maxmem=2 * 128 * _N * _R, dklen=32)
+    return _library()(base64.urlsafe_b64encode(key))
+
+
+def _library() -> type[Fernet]:
     try:
         from cryptography.fernet import Fernet
     except ImportError:
-        what = "pip install 'cordee[backup]', or leave the secrets out"
+        what = "pip install 'cordee[backup]', or leave the secrets out: --no-secrets"
         raise UsageError("encrypting the secrets of a backup needs cryptography", next=what) from None
-    key = hashlib.scrypt(passphrase, salt=salt, n=_N, r=_R, p=_P, maxmem=2 * 128 * _N * _R, dklen=32)
-    return Fernet(base64.urlsafe_b64encode(key))
+    return Fernet
