@@ -243,6 +243,7 @@ def restarts(times: int) -> None:
 
 def kill(run: str, only_program: bool) -> None:
     """Kill the program of a run, or everything that belongs to the run."""
+    program = json.loads(Path(run, "services", "redis.json").read_text())["pid"]
     for one in all_processes().values():
         try:
             words = Path(f"/proc/{one.pid}/cmdline").read_bytes().split(b"\0")
@@ -250,7 +251,7 @@ def kill(run: str, only_program: bool) -> None:
         except OSError:
             continue
         ours = run.encode() in env or any(run.encode() in word for word in words)
-        if words[0].endswith(b"redis-server") or b"redis-server " in words[0] or (ours and not only_program):
+        if one.pid == program or (ours and not only_program):
             try:
                 os.kill(one.pid, signal.SIGKILL)
             except ProcessLookupError:

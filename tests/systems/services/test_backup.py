@@ -57,6 +57,7 @@ def test_secrets_of_a_backup_need_its_passphrase(services, monkeypatch):
     assert services.call("backup", "echo", "-o", str(file), "--passphrase-file", str(mine))[0] == 0
     other = private(services.folder / "other", "wrong horse battery\n")
     token = (services.root() / "secrets" / "token").read_text()
+    services.call("stop", "echo")
     monkeypatch.setenv("CORDEE_SERVICES", str(services.folder / "elsewhere"))
     restore = ("restore", str(file), "--no-start")
     assert "backup-passphrase" in services.call(*restore)[2]

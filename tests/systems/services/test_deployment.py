@@ -146,8 +146,9 @@ def test_why_a_program_ended_names_a_volume_that_is_full(services, monkeypatch):
 def test_a_taken_port_and_a_missing_program_are_said(services):
     port = services.call("deploy", str(services.blueprint), "--json")[1]["endpoints"][0]["port"]
     code, _, said = services.call("deploy", str(services.blueprint), "--name", "second", "--port", f"http={port}")
-    assert code == 1
+    assert code == 2
     assert f"the port {port} is taken" in said
+    assert not services.root("second").exists()
     path = services.write(
         BLUEPRINT.replace('"python"', '"no-such-program"').replace("purpose", 'install = ["pip install it"]\npurpose'),
         "gone.toml",
@@ -166,6 +167,14 @@ def test_a_taken_port_and_a_missing_program_are_said(services):
     assert code == 1
     assert "ended with exit code 1" in said
     assert "installed by: pip install it; it printed: it lacks a part" in said
+
+
+def test_a_name_is_not_given_to_another_program_with_its_data(services):
+    services.call("deploy", str(services.blueprint))
+    services.call("stop", "echo")
+    other = services.write(BLUEPRINT.replace('name = "echo"', 'name = "other"'), "other.toml")
+    code, _, said = services.call("deploy", str(other), "--name", "echo")
+    assert (code, "echo is a service of the blueprint echo, and has its data" in said) == (5, True), said
 
 
 def test_a_refused_deploy_leaves_nothing_and_points_to_what_the_person_wrote(services):

@@ -176,6 +176,21 @@ def test_a_hand_over_to_a_run_that_is_never_ready_leaves_the_one_that_runs(doore
     assert asked(f"{url}/data", token)[0] == 200
 
 
+@pytest.mark.parametrize("words", [("--to", "{broken}"), ("--rotate", "other")])
+def test_no_request_is_lost_where_one_run_ends_before_the_next_is_ready(doored, words):
+    services = doored
+    text = BLUEPRINT + "\n[secrets.other]\n"
+    assert services.call("deploy", str(services.write(text)), "--door", "--json")[0] == 0
+    broken = services.write(text.replace('"python"', '"no-such-program"'), "broken.toml")
+    asking = Asking(*address(services))
+    code, _, said = services.call("upgrade", "echo", *(word.format(broken=broken) for word in words))
+    time.sleep(0.5)
+    asking.end()
+    assert code == (1 if "--to" in words else 0), said
+    assert asking.wrong == []
+    assert asking.right > 10
+
+
 @pytest.mark.parametrize("event", ["hand-over begun", "requests wait", "upgraded"])
 @pytest.mark.parametrize("volumes", [True, False])
 def test_a_killed_upgrade_leaves_one_run_that_answers(doored, event, volumes):

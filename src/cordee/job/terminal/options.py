@@ -188,4 +188,6 @@ def duration(given: str, option: str) -> float:
     try:
         return parse_duration(given)
     except ValueError:
-        raise UsageError(f"{option} is not a duration", given=given, allowed=DURATION_FORMS) from None
+        raise UsageError(
+            f"{option} is not a duration", given=given, allowed=DURATION_FORMS.replace("a number of seconds, or ", "")
+        ) from None

@@ -30,6 +30,7 @@ from cordee.systems.services.instance import (
     ServiceError,
     ServiceFailing,
     ServiceFolder,
+    of_others,
     read_private,
     services_folder,
 )
@@ -108,7 +109,7 @@ def back_up(
         if whole:
             _run_beside(folder, loaded)
         elif not was.over:
-            stop(folder)
+            stop(folder, holds=True)
         try:
             written = _write(folder, loaded, path, passphrase)
         finally:
@@ -237,6 +238,8 @@ def restore(
     """
     base = services_folder()
     base.mkdir(0o700, parents=True, exist_ok=True)
+    if not os.access(base, os.W_OK | os.X_OK):
+        raise of_others(base)
     with tempfile.TemporaryDirectory(prefix=".restoring-", dir=base) as place:
         made = ServiceFolder(Path(place) / "service")
         made.make()

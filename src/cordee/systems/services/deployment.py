@@ -34,7 +34,7 @@ from cordee.systems.services.instance import (
 from cordee.systems.services.node.container import remove_containers
 from cordee.systems.services.node.texts import PULLING, drain_path, read_state, remove_temp, state_path
 from cordee.systems.services.retention import prune_runs
-from cordee.systems.services.start import Wish, container_prefix, owner_of, start_run, write_revision
+from cordee.systems.services.start import Wish, container_prefix, owner_of, require_free, start_run, write_revision
 from cordee.wire.ports import pick_port
 
 _POLL_S = 0.1
@@ -207,6 +207,7 @@ def deploy(
     folder.make()
     with changing(folder):
         if folder.exists():
+            _require_same_blueprint(folder, loaded)
             now = status_of(folder)
             if not now.over:
                 raise ServiceError(
@@ -216,12 +217,25 @@ def deploy(
                     next=f"`cordee service upgrade {name}`, `cordee service stop {name}`, or another --name",
                 )
         try:
+            require_free(wish)
             start(folder, loaded, wish, "deployed")
         except CordeeError:
             if new and not any(folder.runs.glob("[!.]*")):
                 folder.remove()
             raise
     return waited(folder, wait_s, told)
+
+
+def _require_same_blueprint(folder: ServiceFolder, loaded: LoadedBlueprint) -> None:
+    """Raise ServiceError where a service of this name has the data of another program."""
+    was, name = folder.record()["blueprint"], folder.name
+    if was != loaded.blueprint.name:
+        raise ServiceError(
+            f"{name} is a service of the blueprint {was}, and has its data",
+            given=loaded.blueprint.name,
+            allowed="a name that is free",
+            next=f"another --name, or first `cordee service stop {name} --remove`; `cordee service upgrade {name} --to` changes the blueprint",
+        )
 
 
 @contextmanager
@@ -382,13 +396,18 @@ def web_target(told: dict[str, Any]) -> str:
     return f"{told['address']}:{first['port']}" if first is not None else ""
 
 
-def stop(folder: ServiceFolder, wait_s: float = _END_S) -> ServiceStatus:
+def stop(folder: ServiceFolder, wait_s: float = _END_S, holds: bool = False) -> ServiceStatus:
     """End a service; its data, secrets and runs stay.
+
+    Args:
+        holds: it is started again at once: requests wait at its door until then.
 
     Raises:
         ServiceFailing: it has not ended in time.
     """
     run, record = folder.run(), folder.record()
+    if holds and record.get("door"):
+        folder.write({**record, "holding": True}, "requests wait")
     if run is not None:
         wait_s = max(wait_s, folder.blueprint().blueprint.stop + 30.0)
         ended_now = end_run(run, wait_s, "cordee service stop")

@@ -110,7 +110,7 @@ def upgrade(
         doored = record.get("door") and DoorFolder().keeper()
         if now.ready and not rotate and not old.ports and (doored or not alone):
             return _take_over(folder, loaded, wish, event, wait_s, DRAIN_S, told)
-        stop(folder)
+        stop(folder, holds=not now.over)
         try:
             folder.rotate(rotate, loaded.blueprint)
             start(folder, loaded, wish, event)
@@ -118,9 +118,10 @@ def upgrade(
         except CordeeError as error:
             if now.over:
                 raise
-            stop(folder)
+            stop(folder, holds=True)
             start(folder, before, old, "rolled back")
-            waited(folder, wait_s, told)
+            if now.ready:
+                waited(folder, wait_s, told)
             raise _was_not_ready(record, "is back", error) from error
 
 
@@ -143,7 +144,7 @@ def earlier(folder: ServiceFolder, number: int | None) -> LoadedBlueprint:
         raise UsageError(
             f"{folder.name} has no {'earlier revision' if number is None else f'other revision {number}'}",
             given=now,
-            allowed=known or "none: it was never upgraded",
+            allowed=known or "none: all its runs were of this one",
         )
     return folder.blueprint(wanted)
 
@@ -190,8 +191,10 @@ def _gone_back(
     folder: ServiceFolder, old: RunFolder, record: dict[str, Any], event: str, error: CordeeError
 ) -> ServiceFailing:
     """Have the run before go on, or start it again where it has ended; return what is to be said."""
-    _note(folder, "hand-over given up", **{**record, "next": None, "before": None, "holding": False})
-    if run_status(old, folder.name)[0] in ("stopped", "failed"):
+    ended = run_status(old, folder.name)[0] in ("stopped", "failed")
+    # Requests wait until it is started again.
+    _note(folder, "hand-over given up", **{**record, "next": None, "before": None, "holding": ended})
+    if ended:
         start(folder, folder.blueprint(), wish_of(record), "started again")
         waited(folder, _AGAIN_S, lambda _: None)
     if event != "handed over":

@@ -104,8 +104,15 @@ class ServiceFolder:
         return self.root / "volumes" / name
 
     def exists(self) -> bool:
-        """Return whether a service was deployed here."""
-        return (self.root / "service.json").is_file()
+        """Return whether a service was deployed here.
+
+        Raises:
+            ServiceError: another user's services are here.
+        """
+        try:
+            return (self.root / "service.json").is_file()
+        except PermissionError:
+            raise of_others(self.root) from None
 
     def record(self) -> dict[str, Any]:
         """Return what is deployed.
@@ -238,7 +245,9 @@ class ServiceFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise ServiceError(
-                    f"another command changes {self.name} now", given=str(self.root), next="wait for its end"
+                    f"another command changes {self.name} now",
+                    given=self.name,
+                    next="wait for its end, or end it: Ctrl-C undoes what it has begun",
                 ) from None
             yield
 
@@ -315,6 +324,16 @@ class ServiceFolder:
                 time.sleep(_AGAIN_S)
 
 
+def of_others(folder: Path) -> ServiceError:
+    """Return the error of a folder of services that another user has."""
+    return ServiceError(
+        "these services are another user's",
+        given=str(folder),
+        allowed="a folder of your own",
+        next="unset CORDEE_SERVICES, or set it to such a folder",
+    )
+
+
 def read_private(path: Path, what: str, next_: str = "write it, mode 0600") -> str:
     """Return what a file holds that only its owner may read, without the end of its last line.
 
@@ -357,6 +376,8 @@ def deployed() -> list[ServiceFolder]:
     base = services_folder()
     try:
         names = sorted(os.listdir(base))
+    except PermissionError:
+        raise of_others(base) from None
     except OSError:
         return []
     return [folder for folder in (ServiceFolder(base / name) for name in names) if folder.exists()]

@@ -40,7 +40,7 @@ from cordee.systems.services.door.folder import DoorFolder
 from cordee.systems.services.instance import ServiceFolder
 from cordee.systems.services.kubernetes.names import LONGEST_PORT, wrong_names
 from cordee.systems.services.node.container import REMOVAL_S, PodmanMachine
-from cordee.systems.services.node.location import GUARD
+from cordee.systems.services.node.location import GUARD, is_free
 from cordee.systems.services.node.texts import read_state, references, state_path
 
 # Keys of the job's [need], and those of a blueprint that they come from.
@@ -184,6 +184,19 @@ def require_machine(loaded: LoadedBlueprint, folder: ServiceFolder, target: Targ
         raise document_error(
             [loaded.finding(("image",), f"podman cannot run it here: {lack.text}", "target-refuses", lack.next)]
         )
+
+
+def require_free(wish: Wish) -> None:
+    """Raise UsageError where a port that is asked for is taken on this machine, if that is where the service will be."""
+    if wish.target == ALLOCATION or wish.bind != "loopback":
+        return
+    for name, number in wish.ports.items():
+        if not is_free("127.0.0.1", number):
+            raise UsageError(
+                f"the port {number} is taken",
+                given=f"--port {name}={number}",
+                next="another number, or none: a free one is found",
+            )
 
 
 def host_document(loaded: LoadedBlueprint, folder: ServiceFolder, number: int, wish: Wish) -> dict[str, Any]:

@@ -63,13 +63,13 @@ def _executable(loaded: LoadedJob, of: CommandFacts) -> list[Finding]:
             what = f"write ./{command}: the job's folder is not on PATH"
         if job.setup:
             severity, what = "warn", "nothing, if a line of `setup` brings it"
-    elif path.is_file():
+    elif os.path.isfile(path):
         text = f"{command} is not executable"
         what = f"chmod +x {shlex.quote(command)}, or put its interpreter in front of it"
-    elif path.is_dir():
+    elif os.path.isdir(path):
         text, what = f"{command} is a folder", "name the command in it"
     else:
-        text = f"there is no file {command}"
+        text = f"there is no file {command} that can be reached"
         near = nearest(path.name, _names(path.parent))
         what = f"did you mean {PurePath(command).with_name(near)}?" if near else "correct the path"
     rule = "no-command"

@@ -324,7 +324,7 @@ class ServiceHost:
             raise ServiceHopeless(
                 f"it lets strangers in, so it was ended: {_said(answer)}", next="give it a password, or set guard"
             )
-        return answer
+        return answer._replace(got=f"{answer.got}, where a refusal was wanted, such as 401 or 403,")
 
     def _tell(self, state: str, why: str) -> None:
         """Write what is known, when it has changed, and every ten seconds as a sign of life."""

@@ -62,14 +62,14 @@ class ServiceLocation:
         known, self.ports = self.ports, {}
         for name, about in self._spec["ports"].items():
             number, before = about["number"], known.get(name, 0)
-            if number is not None and not _free(self.address, number):
+            if number is not None and not is_free(self.address, number):
                 raise ServiceFailed(
                     f"the port {number} is taken",
                     given=f"{self.address}:{number}",
                     allowed="a free port",
                     next="deploy without --port: a free one is found",
                 )
-            again = before if before and _free(self.address, before) else 0
+            again = before if before and is_free(self.address, before) else 0
             self.ports[name] = number or again or pick_port(self.address)
 
     def fill(self, write: bool = True) -> None:
@@ -162,7 +162,8 @@ class ServiceLocation:
         ]
 
 
-def _free(address: str, port: int) -> bool:
+def is_free(address: str, port: int) -> bool:
+    """Return whether a program can listen there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
