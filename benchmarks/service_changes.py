@@ -210,6 +210,7 @@ def restarts(times: int) -> None:
                 while not over.is_set():
                     redis("SET", f"key-{acknowledged}", str(acknowledged))
                     acknowledged += 1
+                    time.sleep(0.001)
             except OSError:
                 time.sleep(0.01)
 
@@ -229,7 +230,7 @@ def restarts(times: int) -> None:
         moved += int(now["endpoints"][0]["url"].rpartition(":")[2]) != port
         known, redis = acknowledged, Redis(port, password)
         lost += sum(
-            redis("GET", f"key-{number}") != str(number).encode() for number in range(max(0, known - 3000), known)
+            redis("GET", f"key-{number}") != str(number).encode() for number in range(max(0, known - 1000), known)
         )
     over.set()
     writing.join()
@@ -336,6 +337,7 @@ def main() -> None:
     parser.add_argument("--mlflow", action="store_true")
     parser.add_argument("--podman", default="", metavar="BLUEPRINT")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is ended then, too
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["CORDEE_SERVICES"] = str(Path(folder, "services"))
         try:

@@ -69,7 +69,7 @@ def _executable(loaded: LoadedJob, of: CommandFacts) -> list[Finding]:
     elif os.path.isdir(path):
         text, what = f"{command} is a folder", "name the command in it"
     else:
-        text = f"there is no file {command} that can be reached"
+        text = f"there is no file {command}"
         near = nearest(path.name, _names(path.parent))
         what = f"did you mean {PurePath(command).with_name(near)}?" if near else "correct the path"
     rule = "no-command"
