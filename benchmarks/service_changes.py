@@ -1,6 +1,6 @@
 """What clients of a service see while it is upgraded, killed and started again.
 
-    python benchmarks/service_changes.py upgrades [--times 10] [--rate 40] [--mlflow]   behind the front door
+    python benchmarks/service_changes.py upgrades [--times 10] [--rate 40] [--pause 2] [--mlflow]   behind the front door
     python benchmarks/service_changes.py restarts [--times 200]                Redis, its data on a volume
     python benchmarks/service_changes.py first-answer [--times 5] [--podman BLUEPRINT]
 
@@ -129,7 +129,7 @@ class Ledger(Service):
         return [int(line) for line in self.call("/all", f"Bearer {self.client['TOKEN']}", None).split()]
 
 
-def upgrades(times: int, rate: float, mlflow: bool, folder: Path) -> None:
+def upgrades(times: int, rate: float, pause_s: float, mlflow: bool, folder: Path) -> None:
     cordee("door", "start")
     (folder / "ledger.py").write_text(LEDGER)
     (folder / "ledger.toml").write_text(LEDGER_BLUEPRINT)
@@ -160,7 +160,7 @@ def upgrades(times: int, rate: float, mlflow: bool, folder: Path) -> None:
     asking.start()
     took = []
     for _ in range(times):
-        time.sleep(2)
+        time.sleep(pause_s)
         began = time.monotonic()
         done = cordee("upgrade", now["name"], "--json")["services"][0]
         took.append(time.monotonic() - began)
@@ -334,6 +334,7 @@ def main() -> None:
     parser.add_argument("what", choices=["upgrades", "restarts", "first-answer"])
     parser.add_argument("--times", type=int)
     parser.add_argument("--rate", type=float, default=40.0)
+    parser.add_argument("--pause", type=float, default=2.0, metavar="SECONDS", help="between two upgrades")
     parser.add_argument("--mlflow", action="store_true")
     parser.add_argument("--podman", default="", metavar="BLUEPRINT")
     given = parser.parse_args()
@@ -342,7 +343,7 @@ def main() -> None:
         os.environ["CORDEE_SERVICES"] = str(Path(folder, "services"))
         try:
             if given.what == "upgrades":
-                upgrades(given.times or 10, given.rate, given.mlflow, Path(folder))
+                upgrades(given.times or 10, given.rate, given.pause, given.mlflow, Path(folder))
             elif given.what == "restarts":
                 restarts(given.times or 200)
             else:
