@@ -88,7 +88,8 @@ def test_a_stopped_rank_is_told_as_such_and_not_waited_for(seen: Seen):
     assert seen.stands[RANK["stopped"]].why == "stopped"
     assert seen.document("stopped")["state"] == "T"
     assert f"rank {RANK['stopped']}: it is stopped or gone" in seen.files[""].decode()
-    assert seen.stacks("stopped") == ""
+    stacks = seen.stacks("stopped")
+    assert not stacks or "stopped.py" in stacks  # py-spy sees them, where it is installed and may look
 
 
 def test_a_rank_that_holds_the_interpreter_is_silent_and_shows_its_stack_all_the_same(seen: Seen):
