@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import os
@@ -10,9 +11,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,6 +143,69 @@ def test_a_package_that_is_not_there_is_named(pip_kitchen: Kitchen):
     error = pip_kitchen.build(code=1)["error"]
     assert "pip cannot resolve the packages" in error["text"]
     assert "piton" in error["given"]
+
+
+@pytest.fixture
+def second_index(pip_kitchen: Kitchen) -> Iterator[str]:
+    """An index of its own with `rope` 3.0, which this machine is told nothing of; its URL."""
+    folder = pip_kitchen.folder / "second"
+    (folder / "rope").mkdir(parents=True)
+    made = wheel(folder / "rope", "rope", "3.0", "length = 90\n")
+    (folder / "rope" / "index.html").write_text(f'<a href="{made.name}">{made.name}</a>')
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        pip_kitchen.env |= {"PIP_NO_INDEX": "0", "PIP_INDEX_URL": url + "none/"}
+        pip_kitchen.env["PATH"] = f"{os.path.dirname(sys.executable)}:{pip_kitchen.env['PATH']}"
+        yield url
+        server.shutdown()
+
+
+def rope_of(kitchen: Kitchen) -> dict[str, Any]:
+    found: list[dict[str, Any]] = json.loads((kitchen.folder / "env.lock.json").read_text())["packages"]
+    return next(each for each in found if each["name"] == "rope")
+
+
+@pytest.mark.parametrize("resolver", ["pip", "uv"])
+@pytest.mark.parametrize("named_by", ["recipe", "requirements"])
+def test_an_index_of_the_recipe_is_asked_to_choose_and_to_fetch(
+    pip_kitchen: Kitchen, second_index: str, named_by: str, resolver: str
+):
+    (pip_kitchen.folder / "reqs.txt").write_text(f"--extra-index-url {second_index}\nrope>=2\n")
+    more = 'requirements = "reqs.txt"' if named_by == "requirements" else f'indexes = ["{second_index}"]'
+    pip_kitchen.change("{ packages", f'{{ {more}, resolver = "{resolver}", packages')
+    pip_kitchen.build()
+    assert rope_of(pip_kitchen)["version"] == "3.0"
+    (pip_kitchen.cache / "blobs" / rope_of(pip_kitchen)["hash"].replace(":", "-")).unlink()
+    shutil.rmtree(pip_kitchen.cache / "layers")
+    pip_kitchen.build("--locked")
+    assert second_index not in (pip_kitchen.folder / "env.lock.json").read_text()
+
+
+def test_a_wheel_of_the_users_own_lies_in_a_folder_and_is_locked_anew_when_it_changes(pip_kitchen: Kitchen):
+    own = pip_kitchen.folder / "dist"
+    own.mkdir()
+    wheel(own, "mine", "1.0", "import rope\n", requires="rope")
+    pip_kitchen.change("{ packages = [", '{ indexes = ["./dist"], packages = ["mine", ')
+    pip_kitchen.build()
+    first = (pip_kitchen.folder / "env.lock.json").read_text()
+    wheel(own, "mine", "1.0", "import rope  # changed\n", requires="rope")
+    assert "the lock is older than the recipe" in pip_kitchen.build("--locked", code=1)["error"]["text"]
+    pip_kitchen.build()
+    second = (pip_kitchen.folder / "env.lock.json").read_text()
+    assert second != first
+    done = pip_kitchen.call("run", "env.toml", "--", os.path.realpath(sys.executable), "-c", "import mine")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("line", ["-e .", "./mine.whl", "mine @ git+https://example.org/mine", "-r more.txt"])
+def test_a_requirement_that_no_lock_can_hold_is_named_with_its_line(pip_kitchen: Kitchen, line: str):
+    (pip_kitchen.folder / "reqs.txt").write_text(f"# exported\n{line}\nrope==1.0\n")
+    pip_kitchen.change("{ packages", '{ requirements = "reqs.txt", packages')
+    error = pip_kitchen.build(code=1)["error"]
+    assert error["text"] == "reqs.txt:2: no lock can hold what this line names"
+    assert error["given"] == line
 
 
 @pytest.mark.campaign

@@ -55,9 +55,14 @@ def pip_variables() -> tuple[dict[str, str], list[Mount]]:
                     told[key] = str(ast.literal_eval(value))
                 except (ValueError, SyntaxError):
                     continue
+    netrc = Path(os.environ.get("NETRC") or Path.home() / ".netrc")
     told["timeout"] = told.get("timeout") or told.pop("default-timeout", "") or "60"
     variables = {f"PIP_{key.upper().replace('-', '_')}": value for key, value in told.items()}
-    return variables, _mounts(word for value in told.values() for word in value.split())
+    mounts = _mounts(word for value in told.values() for word in value.split())
+    if netrc.is_file():
+        variables["NETRC"] = "/run/cordee/netrc"
+        mounts.append((netrc.resolve(), "/run/cordee/netrc", False))
+    return variables, mounts
 
 
 def host_pip() -> list[Mount]:

@@ -38,7 +38,7 @@ def _requirements(value: Any) -> tuple[str, ...]:
         if each.lstrip().startswith(("-", ".", "/")) or " @ " in each or "://" in each:
             raise wrong(
                 f"{each!r} is not a requirement with a version",
-                "NAME==VERSION and the like; a wheel of your own comes by copy and commands",
+                'NAME==VERSION and the like; a wheel of your own by its name, its folder in indexes = ["./FOLDER"]',
             )
     return tuple(value)
 
@@ -51,6 +51,15 @@ def _channels(value: Any) -> tuple[str, ...]:
     for each in _texts(value):
         if "://" in each and ("@" in each or "/t/" in each):
             raise wrong("has a login in it, which would be in the lock", "a URL without one, and `rattler auth login`")
+    return tuple(value)
+
+
+def _indexes(value: Any) -> tuple[str, ...]:
+    for each in _texts(value):
+        if not each.startswith(("https://", "http://", "./", "../")):
+            raise wrong(f"{each!r} is neither a URL nor a folder", "https://HOST/PATH, or ./FOLDER with wheels")
+        if "@" in each.partition("://")[2]:
+            raise wrong("has a login in it", "a URL without one, and the login in ~/.netrc")
     return tuple(value)
 
 
@@ -95,6 +104,8 @@ class PipPart(Document):
     """A file of requirements, from the EDF's folder on."""
     constraints: str = ""
     """A file of constraints, from the EDF's folder on."""
+    indexes: Annotated[tuple[str, ...], BeforeValidator(_indexes)] = ()
+    """Indexes beside the machine's: URLs, or folders with wheels, from the EDF's folder on (./NAME)."""
     resolver: Literal["pip", "uv"] = "pip"
     """What chooses versions when the recipe is locked."""
     python: str = "python3"

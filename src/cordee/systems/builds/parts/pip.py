@@ -11,8 +11,9 @@ from pathlib import Path
 
 from cordee.core.documents.files import read_text
 from cordee.systems.builds.bench import INSIDE, BuildStep, StepCommand
+from cordee.systems.builds.cache import file_digest
 from cordee.systems.builds.errors import BuildError
-from cordee.systems.builds.host_settings import host_pip, network_variables, pip_variables
+from cordee.systems.builds.host_settings import Mount, host_pip, network_variables, pip_variables
 from cordee.systems.builds.lock import BuildPackage
 from cordee.systems.builds.parts._base import RecipePart, last_line
 from cordee.systems.builds.recipe import digest_of
@@ -68,6 +69,14 @@ for worker in range(4):
 for child in children:
     os.waitpid(child, 0)
 """
+_INDEX_WORDS = {"-i": "--index-url", "-f": "--find-links"}
+_INDEX_LINE = re.compile(
+    r"^\s*(-i|-f|--index-url|--extra-index-url|--find-links|--trusted-host)[\s=]\s*(\S+)", re.MULTILINE
+)
+# Folders, files and repositories: what they are tomorrow, no lock can say.
+_NOT_LOCKED = re.compile(
+    r"\s*(-e\b|--editable\b|-r\b|--requirement\b|-c\b|--constraint\b|[./~]|[^#]*\b(git|hg|svn|bzr)\+|[^#]*@\s*file:)"
+)
 _WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-[^-]+-[^-]+-[^-]+\.whl\Z")
 
 
@@ -85,13 +94,41 @@ class PipPackages(RecipePart):
         """Return what decides which packages they come to: the texts, and the Python that they are for."""
         pip = self.recipe.pip
         below = [self.bench.base.digest, sorted(package.hash for package in self.bench.lock.of("deb", "conda"))]
-        return [*below, list(pip.packages), self._texts(), pip.resolver, pip.python]
+        found: list[object] = [*below, list(pip.packages), self._texts(), pip.resolver, pip.python]
+        if pip.indexes:
+            wheels = [path for folder in self._folders().values() for path in sorted(folder.glob("*.whl"))]
+            found.append([list(pip.indexes), [f"{path.name} {file_digest(path)}" for path in wheels]])
+        return found
+
+    def _folders(self) -> dict[str, Path]:
+        """Return the indexes that are folders of this machine, by where commands find them."""
+        found = {}
+        for number, name in enumerate(self.recipe.pip.indexes):
+            if name.startswith("."):
+                folder = self.bench.loaded.file(name, ("pip", "indexes", number))
+                found[f"{INSIDE}/index-{number}"] = folder.resolve()
+        return found
+
+    def _indexes(self, *, inside: bool) -> list[str]:
+        """Return the words that name the recipe's indexes to pip in a command, or to uv on this machine."""
+        words = [f"--extra-index-url={name}" for name in self.recipe.pip.indexes if not name.startswith(".")]
+        words += [f"--find-links={name if inside else path}" for name, path in self._folders().items()]
+        if inside:  # a locked file is fetched, and uv's choice downloaded, without the list of requirements
+            words += [
+                f"{_INDEX_WORDS.get(word, word)}={url}"
+                for word, url in _INDEX_LINE.findall(self._texts().get("requirements", ""))
+            ]
+        return words
 
     def _texts(self) -> dict[str, str]:
         pip, found = self.recipe.pip, {}
         for key, name in (("requirements", pip.requirements), ("constraints", pip.constraints)):
             if name:
-                found[key] = read_text(self.bench.loaded.file(name, ("pip", key)), f"a list of {key}", _LARGEST_LIST)
+                path = self.bench.loaded.file(name, ("pip", key))
+                found[key] = read_text(path, f"a list of {key}", _LARGEST_LIST)
+                for number, line in enumerate(found[key].splitlines(), 1):
+                    if _NOT_LOCKED.match(line):
+                        raise _no_requirement(path, number, line)
         return found
 
     def resolve(self) -> list[BuildPackage]:
@@ -100,7 +137,7 @@ class PipPackages(RecipePart):
         with self.bench.trial("pip: resolving") as (files, run):
             try:
                 run(self._command(files, _TOOL, []))
-                words = ["-r", f"{INSIDE}/requirements"]
+                words = [*self._indexes(inside=True), "-r", f"{INSIDE}/requirements"]
                 texts = self._texts()
                 (files / "requirements").write_text(
                     "\n".join([*self.recipe.pip.packages, texts.get("requirements", "")])
@@ -109,7 +146,7 @@ class PipPackages(RecipePart):
                     (files / "constraints").write_text(texts["constraints"])
                     words += ["-c", f"{INSIDE}/constraints"]
                 if self.recipe.pip.resolver == "uv":
-                    words = ["--no-deps", "-r", f"{INSIDE}/{self._by_uv(files)}"]
+                    words = [*self._indexes(inside=True), "--no-deps", "-r", f"{INSIDE}/{self._by_uv(files)}"]
                 run(self._command(files, _DOWNLOAD, words))
             except BuildError as error:
                 raise self._refused(error) from None
@@ -135,6 +172,7 @@ class PipPackages(RecipePart):
                 env.setdefault(name, separator.join(told[f"PIP_{key}"].split()))
         words = ["pip", "compile", "-q", "--no-annotate", "--no-header", "--only-binary", ":all:"]
         words += ["--index-strategy", "unsafe-best-match", "--python-version", (files / "version").read_text().strip()]
+        words += self._indexes(inside=False)
         words += ["--no-index"] if told.get("PIP_NO_INDEX", "0").lower() not in ("0", "no", "false", "off") else []
         for limits in (files / "constraints", Path(told.get("PIP_CONSTRAINT", os.devnull))):
             words += ["-c", str(limits)] if limits.is_file() else []
@@ -166,8 +204,13 @@ class PipPackages(RecipePart):
                 "export PYTHONPATH=", '"$1" -m pip --version > /dev/null 2>&1 || export PYTHONPATH='
             )
             script = script.replace(f"$(echo {INSIDE}/tool/pip-*.whl)", f"{INSIDE}/host-pip")
+            indexes = self._indexes(inside=True)
             try:
-                run(self._command(files, script, ["--no-deps", "--require-hashes", "-r", f"{INSIDE}/pinned.txt"]))
+                run(
+                    self._command(
+                        files, script, [*indexes, "--no-deps", "--require-hashes", "-r", f"{INSIDE}/pinned.txt"]
+                    )
+                )
             except BuildError as error:
                 raise self._not_given(missing, error) from None
             for path in (files / "wheels").iterdir():
@@ -203,9 +246,10 @@ class PipPackages(RecipePart):
     def _command(self, files: Path, script: str, words: list[str]) -> StepCommand:
         variables, mounts = network_variables()
         told, named = pip_variables()
+        folders: list[Mount] = [(path, name, False) for name, path in self._folders().items()]
         return StepCommand(
             ["/bin/sh", "-c", script, "sh", self.recipe.pip.python, *words],
-            [(files, INSIDE, True), *host_pip(), *mounts, *named],
+            [(files, INSIDE, True), *host_pip(), *mounts, *named, *folders],
             {**_QUIET, **variables, **told},
             True,
             INSIDE,
@@ -229,6 +273,15 @@ class PipPackages(RecipePart):
             if none
             else error.next,
         )
+
+
+def _no_requirement(path: Path, number: int, line: str) -> BuildError:
+    return BuildError(
+        f"{path.name}:{number}: no lock can hold what this line names",
+        given=line.strip(),
+        allowed="requirements of an index, and lines that name indexes",
+        next="take it out (`uv export --no-emit-project`); a package of your own comes as a wheel, its folder named in indexes",
+    )
 
 
 def _pinned(packages: list[BuildPackage]) -> str:
