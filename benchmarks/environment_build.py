@@ -1,9 +1,9 @@
-"""Building a PyTorch environment: cold, warm, and after one changed line, beside buildah with a Containerfile of the same parts.
+"""Building a PyTorch environment: cold, warm, and after one changed line, beside buildah and podman with a Containerfile of the same parts.
 
     .venv/bin/python benchmarks/environment_build.py FOLDER     # as root; FOLDER on a local disk, 10 GB
 
-Both begin with the same Debian of mmdebstrap, and are lent the same indexes. `cold` has nothing but that image; it fetches. Ours ends
-with a squashfs file and a bill of materials, buildah's with an image in its own storage.
+All begin with the same Debian of mmdebstrap, and are lent the same indexes. `cold` has nothing but that image; it fetches. Ours ends
+with a squashfs file and a bill of materials, the others with an image in their own storage.
 """
 
 from __future__ import annotations
@@ -77,11 +77,12 @@ class Contest:
         steps = ", ".join(f"{each['step'][:24]} {each['seconds']:.1f}" for each in made["layers"] if each["fresh"])
         print(f"{what}: {time.monotonic() - began:.1f} s ({steps or 'no layer made'})", flush=True)
 
-    def buildah(self) -> None:
-        words = ["buildah", "--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
-        number = subprocess.run([*words, "from", "scratch"], capture_output=True, text=True, check=True).stdout.strip()
-        subprocess.run([*words, "add", number, str(self.base), "/"], check=True, capture_output=True)
-        subprocess.run([*words, "commit", number, "localhost/base"], check=True, capture_output=True)
+    def peer(self, name: str) -> None:
+        """Time `buildah build` or `podman build`, which take the same words."""
+        stores = ["--root", str(self.folder / f"storage-{name}"), "--runroot", str(self.folder / f"run-{name}")]
+        number = self._buildah(stores, "from", "scratch").strip()
+        self._buildah(stores, "add", number, str(self.base), "/")
+        self._buildah(stores, "commit", number, "localhost/base")
         _, mounts = pip_variables()
         lent = [word for source, target, _ in mounts for word in ("-v", f"{source}:{target}:ro")]
         file = self.folder / "Containerfile"
@@ -89,11 +90,16 @@ class Contest:
             file.write_text(containerfile(line))
             began = time.monotonic()
             build = ["build", "--isolation=chroot", "--network=host", "--layers", *lent, "-t", "torch", "-f", str(file)]
-            subprocess.run([*words, *build, str(self.folder)], check=True, capture_output=True)
-            print(f"buildah, {what}: {time.monotonic() - began:.1f} s", flush=True)
+            subprocess.run([name, *stores, *build, str(self.folder)], check=True, capture_output=True)
+            print(f"{name}, {what}: {time.monotonic() - began:.1f} s", flush=True)
+
+    @staticmethod
+    def _buildah(stores: list[str], *words: str) -> str:
+        return subprocess.run(["buildah", *stores, *words], capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":
     contest = Contest(Path(sys.argv[1]).absolute())
     contest.ours()
-    contest.buildah()
+    contest.peer("buildah")
+    contest.peer("podman")
