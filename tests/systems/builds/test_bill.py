@@ -1,0 +1,27 @@
+"""What an image's lock adds to its bill of materials."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cordee.systems.builds.bill import write_image_bill
+from cordee.systems.builds.lock import BuildPackage
+
+STATUS = "\n".join(
+    f"Package: libc6\nStatus: install ok installed\nArchitecture: {architecture}\nVersion: 1:2.36-9\n"
+    for architecture in ("amd64", "i386")
+)
+
+
+def test_a_package_for_two_processors_has_the_hash_of_the_file_that_is_its_own(tmp_path: Path):
+    for name, text in {"etc/os-release": "ID=debian\n", "var/lib/dpkg/status": STATUS, "usr/x": ""}.items():
+        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / name).write_text(text)
+    digest = "sha256:" + 64 * "a"
+    locked = BuildPackage("deb", "libc6", "1:2.36-9", digest, "libc6_1%3a2.36-9_i386.deb", 1)
+    written = write_image_bill(tmp_path / "bill", tmp_path / "root", "two", [locked], 86_400)
+    assert [each.hash for each in written.packages] == ["", digest]
+    document = json.loads((tmp_path / "bill").read_text())
+    assert [len(each.get("hashes", ())) for each in document["components"]] == [0, 1]
+    assert document["metadata"]["timestamp"] == "1970-01-02T00:00:00+00:00"
