@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from cordee.core.ports.images import GivenRecipe, ImageAtHand, ImageWorkshop
 from cordee.machine.foreign_files import read_json
-from cordee.systems.builds.builder import LABEL
 from cordee.systems.builds.cache import own_cache
 from cordee.systems.builds.errors import BuildError
 from cordee.systems.builds.lock import read_lock, write_lock
-from cordee.systems.builds.recipe import load_recipe
+from cordee.systems.builds.recipe import LABEL, load_recipe
 
 
 class MadeImage(NamedTuple):
