@@ -120,6 +120,15 @@ def test_an_image_of_a_containerfile_is_made_again_and_goes_through_stages(kitch
     assert promoted.returncode == 0, promoted.stderr
 
 
+@pytest.mark.usefixtures("real")
+def test_what_is_to_be_tried_by_hand_names_files_that_are_there(kitchen: Kitchen):
+    kitchen.build("--oci", "layout")
+    (kitchen.folder / "Containerfile").write_text("FROM oci:layout\nRUN false\n")
+    kitchen.write('image = "filed"\n[build]\ncontainerfile = "Containerfile"\n')
+    error = kitchen.build(code=1)["error"]
+    assert error["next"].endswith(f"build -f {kitchen.folder}/Containerfile {kitchen.folder}")
+
+
 @pytest.mark.parametrize("text", ["FROM oci:/nowhere\n", "FROM 'a b'\nFROM oci:/nowhere\n"])
 def test_a_base_that_is_not_there_is_named(kitchen: Kitchen, text: str):
     (kitchen.folder / "Containerfile").write_text(text)

@@ -61,6 +61,34 @@ def test_a_stage_takes_only_what_is_signed_by_one_of_its_keys(kitchen: Kitchen):
         done = kitchen.call("promote", "env.toml", "production")
         assert done.returncode == code, done.stderr
     assert "signed by ada@site" in done.stdout
+    (kitchen.folder / "allowed").write_text(f'ada@site valid-before="20200101" {public[0]} {public[1]}\n')
+    done = kitchen.call("promote", "env.toml", "production")
+    assert done.returncode == 1
+    assert "key has expired" in done.stderr
+    (kitchen.folder / "allowed").unlink()
+    assert "the keys of the stage cannot be read" in refused(kitchen, "production")
+
+
+@pytest.mark.usefixtures("real")
+def test_an_image_that_was_changed_after_it_was_built_comes_into_no_stage(kitchen: Kitchen):
+    site(kitchen)
+    image = Path(kitchen.build()["path"])
+    with image.open("r+b") as file:
+        file.seek(image.stat().st_size // 2)
+        file.write(b"changed")
+    assert "the image has been damaged" in refused(kitchen, "test", 2)
+    assert list((kitchen.folder / "test/images").glob("*")) == []
+
+
+@pytest.mark.usefixtures("real")
+def test_a_stage_that_the_person_cannot_write_is_named(user_kitchen: Kitchen):
+    site(user_kitchen)
+    user_kitchen.build()
+    (user_kitchen.folder / "test/locks").mkdir(parents=True)
+    done = user_kitchen.call("promote", "env.toml", "test", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert "Permission denied" in error["text"]
+    assert f"{user_kitchen.folder}/test made writable" in error["next"]
 
 
 @pytest.mark.usefixtures("real")
@@ -81,6 +109,13 @@ def test_a_store_that_is_full_refuses_and_names_what_takes_the_most(kitchen: Kit
     kitchen.build()
     assert kitchen.call("promote", "env.toml", "test").returncode == 0
     assert "the store may hold" in refused(kitchen, "production", 5)
+
+
+def test_an_edf_that_cannot_be_written_is_no_run_that_could_go_on(kitchen: Kitchen):
+    done = kitchen.call("export", "env.toml", "-o", "nowhere/plain.toml")
+    assert done.returncode == 2
+    assert "the EDF cannot be written: No such file or directory" in done.stderr
+    assert "resume" not in done.stderr
 
 
 @pytest.mark.usefixtures("real")

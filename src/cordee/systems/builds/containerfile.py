@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -217,5 +218,5 @@ def _run(command: list[str], path: Path, folder: Path) -> None:
         raise BuildError(
             f"{path.name}: {Path(command[0]).name} failed with {done.returncode}",
             given="\n" + said,
-            next=f"try it by hand: {' '.join(command)}",
+            next=f"try it by hand: {shlex.join([command[0], 'build', '-f', str(path), str(folder)])}",
         )
