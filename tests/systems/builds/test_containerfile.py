@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,8 @@ def test_an_image_of_a_containerfile_is_made_again_and_goes_through_stages(kitch
     kitchen.folder = kitchen.folder.parent
     again = kitchen.call("build", str(Path(made["lock"]).with_name("env.toml")), "--locked", "--json")
     assert json.loads(again.stdout)["digest"] == made["digest"], again.stderr
+    listed = subprocess.run(["buildah", "images", "--json"], capture_output=True, text=True, check=True).stdout
+    assert "localhost/cordee-" not in listed
     promoted = kitchen.call("promote", str(Path(made["lock"]).with_name("env.toml")), "test")
     assert promoted.returncode == 0, promoted.stderr
 

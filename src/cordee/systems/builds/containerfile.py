@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -187,18 +188,23 @@ def containerfile_layout(
             allowed="a recipe of from, apt, pip, copy and commands, which needs neither",
             next="install buildah",
         )
-    number, layout, file, ignored = (work / name for name in ("number", "layout", "Containerfile", "ignored"))
+    layout, file, ignored = (work / name for name in ("layout", "Containerfile", "ignored"))
+    name = f"localhost/cordee-{secrets.token_hex(8)}"
     file.write_text(with_locked_bases(read_text(path, "a Containerfile"), bases, loaded.folder))
     ignored.write_text(_ignored(loaded, path))
     say(f"{program} build -f {path}")
     isolation = ["--isolation=chroot"] if program.endswith("buildah") else []
     # A base that was built here has a label of its own recipe.
     told = ["--label", f"{LABEL}=sha256:{loaded.digest}", "--ignorefile", str(ignored)]
-    words = ["build", *isolation, *told, "--timestamp", str(epoch), "--iidfile", str(number), "-f", str(file)]
+    words = ["build", *isolation, *told, "--timestamp", str(epoch), "-t", name, "-f", str(file)]
     _run([program, *words, str(loaded.folder)], path, loaded.folder)
-    image = number.read_text().strip()
     push = ["push", "--disable-compression"] if program.endswith("buildah") else ["push"]
-    _run([program, *push, image, f"oci:{layout}"], path, loaded.folder)
+    try:
+        _run([program, *push, name, f"oci:{layout}"], path, loaded.folder)
+    finally:
+        # Under other names it stays; podman's steps stay, too, for the next build.
+        kept = ["--no-prune"] if program.endswith("podman") else []
+        subprocess.run([program, "rmi", *kept, name], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return layout, open_image(layout).digest
 
 

@@ -111,7 +111,7 @@ class EnvironmentWorkshop:
             there.pin(source.name, kept.digest)
         return kept.path
 
-    def push(self, layout: Path, reference: str, compress: bool, say: Callable[[str], None]) -> str:
+    def push(self, layout: Path, reference: str, compress: bool, work: Path, say: Callable[[str], None]) -> str:
         """Copy the only image of an OCI layout to a registry; return what it is called there."""
         source = read_reference(reference)
         program = shutil.which("skopeo")
@@ -119,10 +119,8 @@ class EnvironmentWorkshop:
             raise UsageError("this is a path, not a registry", given=reference, allowed="REGISTRY/NAME:TAG")
         if program is None:
             raise UsageError("images are pushed with skopeo, which is not installed", next="install skopeo")
-        store = ImageStore(layout.parent)
-        with store.temporary() as folder:
-            asked = RegistryQuestion(source, folder, say, os.environ, time.sleep)
-            return replace(source, digest=Skopeo(program, asked).push(layout, compress)).name
+        asked = RegistryQuestion(source, work, say, os.environ, time.sleep)
+        return replace(source, digest=Skopeo(program, asked).push(layout, compress)).name
 
 
 def _hand(kind: str, path: str, config: ImageConfig) -> ImageAtHand:

@@ -242,12 +242,12 @@ def test_logins_of_enroot_are_used(pull: Pull, registry: LoopbackRegistry, tmp_p
     assert not pull("bob@HOST#x:1").fetched
 
 
-def test_a_registry_that_does_not_take_an_image_is_said_to_be_so(registry: LoopbackRegistry) -> None:
+def test_a_registry_that_does_not_take_an_image_is_said_to_be_so(registry: LoopbackRegistry, tmp_path: Path) -> None:
     registry.logins = {"ada": "secret"}
 
     def refused(reference: str) -> ImageError:
         with pytest.raises(ImageError) as error:
-            WORKSHOP.push(registry.layout, reference, False, lambda text: None)
+            WORKSHOP.push(registry.layout, reference, False, tmp_path, lambda text: None)
         return error.value
 
     denied = refused(f"{registry.host}/team/x:1")
