@@ -24,4 +24,18 @@ def test_a_package_for_two_processors_has_the_hash_of_the_file_that_is_its_own(t
     assert [each.hash for each in written.packages] == ["", digest]
     document = json.loads((tmp_path / "bill").read_text())
     assert [len(each.get("hashes", ())) for each in document["components"]] == [0, 1]
+    assert "properties" not in document["metadata"]["component"]
     assert document["metadata"]["timestamp"] == "1970-01-02T00:00:00+00:00"
+
+
+def test_a_system_whose_packages_cannot_be_listed_is_said_to_be_so(tmp_path: Path):
+    for name, text in {
+        "etc/os-release": "ID=arch\n",
+        "var/lib/pacman/local/ALPM_DB_VERSION": "9\n",
+        "usr/x": "",
+    }.items():
+        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / name).write_text(text)
+    write_image_bill(tmp_path / "bill", tmp_path / "root", "arch", [])
+    (note,) = json.loads((tmp_path / "bill").read_text())["metadata"]["component"]["properties"]
+    assert "no packages of dpkg, RPM or apk were found" in note["value"]

@@ -39,6 +39,9 @@ def test_an_image_goes_through_the_stages_in_their_order(kitchen: Kitchen):
         said = json.loads(done.stdout)
         assert (said["stage"], said["digest"]) == (stage, made["digest"])
     assert Path(said["path"]).is_file()
+    profile = kitchen.folder / "clusters/local.toml"
+    profile.write_text(profile.read_text().replace('after = "test"', 'after = "tets"'))
+    assert "comes after one that the site does not have" in refused(kitchen, "production", 2)
     there = {"EDF_IMAGESTORE": str(kitchen.folder / "production")}
     done = kitchen.call("run", "env.toml", "--", "cat", "/etc/two", env=there)
     assert (done.returncode, done.stdout) == (0, "two\n"), done.stderr

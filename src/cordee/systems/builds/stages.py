@@ -71,6 +71,13 @@ def promote(
 
 
 def _was_in(made: MadeImage, before: str, stages: Mapping[str, ImageStage]) -> str:
+    if before not in stages:
+        raise UsageError(
+            "the stage comes after one that the site does not have",
+            given=f'after = "{before}"',
+            allowed=sorted(stages),
+            next="correct it in [environment.stages] of the cluster's profile",
+        )
     place = Path(os.path.expanduser(stages[before].store)) / "images" / made.digest.replace(":", "-")
     if not place.is_dir():
         raise BuildError(
