@@ -114,6 +114,20 @@ def test_a_store_that_is_full_refuses_and_names_what_takes_the_most(kitchen: Kit
     assert "the store may hold" in refused(kitchen, "production", 5)
 
 
+@pytest.mark.usefixtures("real")
+def test_what_was_built_and_has_lost_a_file_is_said_and_made_whole_by_a_build(kitchen: Kitchen):
+    site(kitchen)
+    layout = Path(kitchen.build()["layout"])
+    for damaged in (
+        layout / "index.json",
+        min((layout / "blobs/sha256").iterdir(), key=lambda file: file.stat().st_size),
+    ):
+        damaged.unlink()
+        assert "what was built cannot be read any more" in refused(kitchen, "test")
+        kitchen.build()
+        assert kitchen.call("promote", "env.toml", "test").returncode == 0
+
+
 def test_an_edf_that_cannot_be_written_is_no_run_that_could_go_on(kitchen: Kitchen):
     done = kitchen.call("export", "env.toml", "-o", "nowhere/plain.toml")
     assert done.returncode == 2

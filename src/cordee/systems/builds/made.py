@@ -47,7 +47,12 @@ def made_image(file: str, cluster: str, workshop: ImageWorkshop, say: Callable[[
     layout = own_cache().image(hand.digest)
     if not layout.is_dir():
         raise BuildError("the image was not built on this machine", given=hand.digest, next=f"cordee env build {file}")
-    labels = _config(layout).get("Labels") or {}
+    try:
+        labels = _config(layout).get("Labels") or {}
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise BuildError(
+            f"what was built cannot be read any more: {error}", given=str(layout), next=f"cordee env build {file}"
+        ) from None
     if labels.get(LABEL) not in (None, f"sha256:{loaded.digest}"):
         raise BuildError(
             "the recipe has changed since the image was built", given=file, next=f"cordee env build {file}"
