@@ -39,3 +39,16 @@ def test_a_system_whose_packages_cannot_be_listed_is_said_to_be_so(tmp_path: Pat
     write_image_bill(tmp_path / "bill", tmp_path / "root", "arch", [])
     (note,) = json.loads((tmp_path / "bill").read_text())["metadata"]["component"]["properties"]
     assert "no packages of dpkg, RPM or apk were found" in note["value"]
+
+
+def test_names_of_packages_that_are_shown_do_not_steer_the_terminal(tmp_path: Path):
+    info = tmp_path / "root/usr/lib/python3/dist-packages/x-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: \x1b]0;title\x07x\nVersion: 1\n")
+    (info / "RECORD").write_text("x.py,,9000\n")
+    (tmp_path / "root/etc").mkdir()
+    (tmp_path / "root/etc/os-release").touch()
+    largest = write_image_bill(tmp_path / "bill", tmp_path / "root", "x", []).largest()
+    assert largest.endswith("x 9 kB")
+    assert "\x1b" not in largest
+    assert "\x07" not in largest

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from cordee.core import registry
+from cordee.core.draw.clean import clean
 from cordee.core.errors import CordeeError, UsageError
 from cordee.core.ports import bills
 from cordee.core.units import format_size
@@ -45,7 +46,8 @@ class ImageBill(NamedTuple):
     def largest(self) -> str:
         """Return the packages that take the most, for people."""
         known = sorted((each for each in self.packages if each.bytes), key=lambda each: -(each.bytes or 0))
-        return ", ".join(f"{each.name} {format_size(each.bytes or 0)}" for each in known[:_MOST_SHOWN]) or "not known"
+        shown = (clean(f"{each.name} {format_size(each.bytes or 0)}") for each in known[:_MOST_SHOWN])
+        return ", ".join(shown) or "not known"
 
 
 def write_image_bill(path: Path, image: Path, about: str, locked: list[BuildPackage], made_s: int = 0) -> ImageBill:

@@ -125,7 +125,7 @@ def python_package(metadata: bytes, path: str) -> FoundPackage | None:
         (found.get("version") or [""])[0][:100],
         path=path,
         requires=tuple(dict.fromkeys(needed)),
-        licence="\n".join(each[:120] for each in (licences or found.get("license", []))[:_MOST_LICENCES]),
+        licence="\n".join(each[:120] for each in (licences or found.get("license", []))[:_MOST_LICENCES] if each),
     )
 
 
