@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -39,11 +41,32 @@ def test_an_argument_without_a_value_is_named():
     assert "ARG TAG=VALUE" in str(error.value.allowed)
 
 
+def test_an_instruction_of_several_lines_is_one():
+    text = """FROM --platform=linux/amd64 \\
+    # which one
+
+    debian:12 AS tools
+RUN select \\
+FROM table
+COPY <<EOF <<-"END" /opt/
+FROM here
+EOF
+FROM there
+\tEND
+RUN cat <<< FROM && echo $((1<<FROM))
+FROM scratch
+"""
+    assert base_images(text) == ["debian:12"]
+    changed = with_locked_bases(text, [BuildPackage("image", "debian:12", "12", DIGEST, "image", 0)], Path())
+    assert changed.splitlines()[0] == f"FROM --platform=linux/amd64 debian@{DIGEST} AS tools"
+    assert changed.splitlines()[1:] == text.splitlines()[4:]
+
+
 def test_their_names_become_digests_and_all_else_stays():
     bases = [BuildPackage("image", name, "x", DIGEST, "image", 0) for name in base_images(TEXT)]
     changed = [
         (old, new)
-        for old, new in zip(TEXT.splitlines(), with_locked_bases(TEXT, bases).splitlines(), strict=True)
+        for old, new in zip(TEXT.splitlines(), with_locked_bases(TEXT, bases, Path()).splitlines(), strict=True)
         if old != new
     ]
     assert changed == [
@@ -77,6 +100,36 @@ def test_a_base_on_this_machine_is_locked_and_another_in_its_place_is_refused(ki
     error = kitchen.build("--locked", code=1)["error"]
     assert "the base image is another one than was locked" in error["text"]
     assert error["allowed"] == made["digest"]
+
+
+@pytest.mark.usefixtures("real")
+def test_an_image_of_a_containerfile_is_made_again_and_goes_through_stages(kitchen: Kitchen):
+    (kitchen.folder / "clusters").mkdir()
+    (kitchen.folder / "clusters/local.toml").write_text(f'[environment.stages.test]\nstore = "{kitchen.folder}/test"\n')
+    kitchen.build("--oci", "layout")
+    (kitchen.folder / ".dockerignore").write_text("layout\nfiles\ncache\nstore\nhome\n")
+    (kitchen.folder / "Containerfile").write_text("FROM oci:layout\nCOPY . /context\n")
+    kitchen.write('image = "filed"\n[build]\ncontainerfile = "Containerfile"\n')
+    made = kitchen.build()
+    listed = kitchen.call("run", "env.toml", "--", "ls", "-A", "/context").stdout.split()
+    assert "one.txt" in listed
+    assert not {"env.lock.json", "env.cdx.json", "files"} & set(listed)
+    kitchen.folder = kitchen.folder.parent
+    again = kitchen.call("build", str(Path(made["lock"]).with_name("env.toml")), "--locked", "--json")
+    assert json.loads(again.stdout)["digest"] == made["digest"], again.stderr
+    listed = subprocess.run(["buildah", "images", "--json"], capture_output=True, text=True, check=True).stdout
+    assert "localhost/cordee-" not in listed
+    promoted = kitchen.call("promote", str(Path(made["lock"]).with_name("env.toml")), "test")
+    assert promoted.returncode == 0, promoted.stderr
+
+
+@pytest.mark.usefixtures("real")
+def test_what_is_to_be_tried_by_hand_names_files_that_are_there(kitchen: Kitchen):
+    kitchen.build("--oci", "layout")
+    (kitchen.folder / "Containerfile").write_text("FROM oci:layout\nRUN false\n")
+    kitchen.write('image = "filed"\n[build]\ncontainerfile = "Containerfile"\n')
+    error = kitchen.build(code=1)["error"]
+    assert error["next"].endswith(f"build -f {kitchen.folder}/Containerfile {kitchen.folder}")
 
 
 @pytest.mark.parametrize("text", ["FROM oci:/nowhere\n", "FROM 'a b'\nFROM oci:/nowhere\n"])

@@ -85,3 +85,26 @@ def test_a_command_that_is_not_there_and_an_environment_without_an_image_are_sai
     code, _, said = unused(tmp_path / "env.toml", open_to_all, [], "true")
     assert code == 2
     assert "only the files of a squashfs image" in said
+
+
+def test_the_interpreters_of_scripts_count_though_the_kernel_opens_them_of_itself(
+    open_to_all: OpenPython, tmp_path: Path
+):
+    root = busybox_root(tmp_path / "root")
+    for name in ("script", "unused"):
+        (root / "opt").mkdir(exist_ok=True)
+        (root / "opt" / name).write_text("#! /opt/wrapper x\n")
+        (root / "opt" / name).chmod(0o755)
+    (root / "opt/wrapper").write_text("#!/opt/busybox sh\nexit 4\n")
+    (root / "opt/wrapper").chmod(0o755)
+    shutil.copyfile(root / "bin/busybox", root / "opt/busybox")
+    (root / "opt/busybox").chmod(0o755)
+    lists = root / "var/lib/dpkg/info"
+    lists.mkdir(parents=True)
+    for name in ("script", "unused", "wrapper", "busybox"):
+        (lists / f"{name}.list").write_text(f"/opt/{name}\n")
+    squashfs_of(root, tmp_path / "image.sqsh")
+    (tmp_path / "env.toml").write_text(f'image = "{tmp_path}/image.sqsh"\n')
+    code, out, said = unused(tmp_path / "env.toml", open_to_all, [], "--json", "--", "/opt/script")
+    assert code == 4, said
+    assert {each["name"] for each in json.loads(out)["packages"] if not each["opened_files"]} == {"unused"}

@@ -129,11 +129,12 @@ class ImageWorkshop(Protocol):
         """
         ...
 
-    def push(self, layout: Path, reference: str, compress: bool, say: Callable[[str], None]) -> str:
+    def push(self, layout: Path, reference: str, compress: bool, work: Path, say: Callable[[str], None]) -> str:
         """Copy the only image of an OCI layout to a registry; return what it is called there, REGISTRY/NAME@DIGEST.
 
         Args:
             compress: layers may be compressed, which makes another digest.
+            work: a folder for what is only needed meanwhile, logins too.
 
         Raises:
             CordeeError: the reference is none, or the registry does not take it.

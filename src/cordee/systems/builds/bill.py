@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 from cordee.core import registry
+from cordee.core.draw.clean import clean
 from cordee.core.errors import CordeeError, UsageError
 from cordee.core.ports import bills
 from cordee.core.units import format_size
@@ -43,10 +46,11 @@ class ImageBill(NamedTuple):
     def largest(self) -> str:
         """Return the packages that take the most, for people."""
         known = sorted((each for each in self.packages if each.bytes), key=lambda each: -(each.bytes or 0))
-        return ", ".join(f"{each.name} {format_size(each.bytes or 0)}" for each in known[:_MOST_SHOWN]) or "not known"
+        shown = (clean(f"{each.name} {format_size(each.bytes or 0)}") for each in known[:_MOST_SHOWN])
+        return ", ".join(shown) or "not known"
 
 
-def write_image_bill(path: Path, image: Path, about: str, locked: list[BuildPackage]) -> ImageBill:
+def write_image_bill(path: Path, image: Path, about: str, locked: list[BuildPackage], made_s: int = 0) -> ImageBill:
     """Write the bill of materials of an image.
 
     Args:
@@ -54,6 +58,7 @@ def write_image_bill(path: Path, image: Path, about: str, locked: list[BuildPack
         image: a squashfs file.
         about: what people call the image.
         locked: packages whose files' hashes are known.
+        made_s: the bill's time, seconds since the epoch, that the same image have the same bill; 0: now.
 
     Raises:
         CordeeError: nobody here looks into images, or the file cannot be written.
@@ -62,7 +67,10 @@ def write_image_bill(path: Path, image: Path, about: str, locked: list[BuildPack
     if port is None:
         raise CordeeError("no system here looks into images", next="install Cordée whole")
     document, unseen = port.bill(str(image), about)
-    hashes = {(each.kind, _plain(each.name), each.version): each.hash for each in locked}
+    if made_s:
+        made = datetime.datetime.fromtimestamp(made_s, datetime.UTC)
+        document["metadata"]["timestamp"] = made.isoformat(timespec="seconds")
+    hashes = {(each.kind, _plain(each.name), each.version, _architecture(each)): each.hash for each in locked}
     packages = tuple(_known(component, hashes) for component in document["components"])
     if unseen:
         notes = [{"name": "cordee:not_looked_at", "value": text} for text in unseen]
@@ -77,17 +85,24 @@ def write_image_bill(path: Path, image: Path, about: str, locked: list[BuildPack
     return ImageBill(path, packages)
 
 
-def _known(component: dict[str, Any], hashes: dict[tuple[str, str, str], str]) -> KnownPackage:
+def _known(component: dict[str, Any], hashes: dict[tuple[str, str, str, str], str]) -> KnownPackage:
     """Return what is known of a component, and add it to the component."""
     name, version = str(component["name"]), str(component.get("version", ""))
-    kind = str(component["purl"]).partition(":")[2].partition("/")[0]
-    digest = hashes.get((kind, _plain(name), version), "")
+    url = urlsplit(str(component["purl"]))
+    kind = url.path.partition("/")[0]
+    architecture = parse_qs(url.query).get("arch", [""])[0] if kind == "deb" else ""
+    digest = hashes.get((kind, _plain(name), version, architecture), "")
     if digest and "hashes" not in component:
         component["hashes"] = [{"alg": "SHA-256", "content": digest.partition(":")[2]}]
     sizes = [each["value"] for each in component.get("properties", ()) if each["name"] == _BYTES]
     size = int(sizes[0]) if sizes else None
     told = ", ".join(str(each.get("license", {}).get("name", "")) for each in component.get("licenses", ()))
     return KnownPackage(kind, name, version, digest, told, size)
+
+
+def _architecture(package: BuildPackage) -> str:
+    """Return what a package of Debian is for, by its file's name: one version may be in an image for two."""
+    return package.file.removesuffix(".deb").rpartition("_")[2] if package.kind == "deb" else ""
 
 
 def _plain(name: str) -> str:

@@ -27,11 +27,10 @@ from cordee.systems.builds.parts.apt import AptPart
 from cordee.systems.builds.parts.conda import CondaPackages
 from cordee.systems.builds.parts.files import CopiedFiles, ShellCommands
 from cordee.systems.builds.parts.pip import PipPackages
-from cordee.systems.builds.recipe import LoadedRecipe, digest_of
+from cordee.systems.builds.recipe import LABEL, LoadedRecipe, digest_of
 
 # In the order in which they are put into an image: what changes seldom comes first.
 PARTS: tuple[type[RecipePart], ...] = (AptPart, CondaPackages, PipPackages, CopiedFiles, ShellCommands)
-LABEL = "io.cordee.recipe"
 _DAY_S = 86_400
 _MOST_NAMES = 12
 # What is over the packages is compressed by one core, into a copy of what is made of them.
@@ -280,7 +279,7 @@ class RecipeBuilder:
         if self._lock.parts != {"containerfile": now} or wishes.anew:
             if wishes.frozen:
                 raise BuildError("the lock is older than the Containerfile", given="--locked", next="cordee env lock")
-            self._lock.packages = locked_bases(read_text(path, "a Containerfile"))
+            self._lock.packages = locked_bases(read_text(path, "a Containerfile"), self._loaded.folder)
             self._lock.parts, self._lock.base, self._lock.layers = {"containerfile": now}, {}, []
             self._write()
         return path
@@ -290,7 +289,7 @@ class RecipeBuilder:
         epoch = self._lock.epoch or int(time.time()) // _DAY_S * _DAY_S
         with self._cache.temporary() as work:
             layout, digest = containerfile_layout(
-                path, self._loaded.folder, work, self._lock.of("image"), epoch, self._wishes.offline, self._say
+                self._loaded, path, work, self._lock.of("image"), epoch, self._wishes.offline, self._say
             )
             with self._cache.faults():
                 kept = self._cache.keep_image(digest, layout)

@@ -157,7 +157,9 @@ class BuildCache:
     def keep_image(self, digest: str, layout: Path) -> Path:
         """Take a finished layout into the cache, and return where it is."""
         place = self.image(digest)
-        if not place.is_dir():
+        if _sizes(place) != _sizes(layout):  # it is new, or sites' purges of old files have taken a part of it
+            with contextlib.suppress(FileNotFoundError):
+                place.rename(layout.with_name("before"))
             with contextlib.suppress(OSError):  # another build was first
                 layout.rename(place)
         return place
@@ -200,6 +202,12 @@ class BuildCache:
                 if full
                 else f"name a folder that you may write with {VARIABLE}",
             ) from None
+
+
+def _sizes(layout: Path) -> dict[str, int]:
+    """Return the files of a layout with their sizes; an index may be of another name for the same image."""
+    files = (path for path in layout.rglob("*") if path.is_file())
+    return {str(path.relative_to(layout)): path.stat().st_size * (path.name != "index.json") for path in files}
 
 
 def own_cache(environ: Mapping[str, str] = os.environ) -> BuildCache:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import secrets
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -12,8 +14,11 @@ from cordee.core.documents.files import read_text
 from cordee.machine.images.oci import open_image
 from cordee.systems.builds.errors import BuildError
 from cordee.systems.builds.lock import DIGEST, BuildPackage
+from cordee.systems.builds.recipe import LABEL, LoadedRecipe
 
 _NAMES = ("buildah", "podman")
+# What stands between these belongs to the instruction before it.
+_HERE_DOCUMENT = re.compile(r"""(?:^|\s)\d*<<-?(["']?)([A-Za-z_]\w*)\1(?=\s|$)""")
 _FROM = re.compile(r"^(\s*FROM\s+(?:--\S+\s+)*)(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE)
 _ARGUMENT = re.compile(r"""\b(\w+)=("[^"]*"|'[^']*'|\S*)""")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
@@ -37,16 +42,36 @@ def base_images(text: str) -> list[str]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, re.Match[str] | None, str]]:
-    """Yield each line; where a stage begins, what matches, and the image with the arguments that stand before the first stage."""
+    """Yield each instruction; where a stage begins, what matches, and the image with the arguments that stand before the first stage."""
     known: dict[str, str] = {}
     began = False
-    for line in text.splitlines():
-        match = _FROM.match(line)
+    for lines, joined in _instructions(text.splitlines()):
+        match = _FROM.match(joined)
         began = began or match is not None
-        if not began and line.strip().upper().startswith("ARG "):
-            for each in _ARGUMENT.finditer(line):
+        if not began and joined.strip().upper().startswith("ARG "):
+            for each in _ARGUMENT.finditer(joined):
                 known[each[1]] = _put_in(each[2].strip("\"'"), known)
-        yield line, match, _put_in(match[2], known) if match else ""
+        yield "\n".join(lines), match, _put_in(match[2], known) if match else ""
+
+
+def _instructions(lines: list[str]) -> Iterator[tuple[list[str], str]]:
+    """Yield the lines of each instruction, those of its here-documents too, and itself on one line; a comment counts as one."""
+    at = 0
+    while at < len(lines):
+        first, parts, goes_on = at, list[str](), True
+        while goes_on and at < len(lines):
+            line = lines[at].strip()
+            at += 1
+            if line and not line.startswith("#"):
+                goes_on = line.endswith("\\")
+                parts.append(line.removesuffix("\\").strip())
+            elif not parts:
+                break
+        joined = " ".join(parts)
+        for found in _HERE_DOCUMENT.finditer(joined):
+            ends = [index for index in range(at, len(lines)) if lines[index].strip("\t") == found[2]]
+            at = ends[0] + 1 if ends else at
+        yield lines[first:at], joined
 
 
 def _put_in(text: str, known: dict[str, str]) -> str:
@@ -65,8 +90,12 @@ def _put_in(text: str, known: dict[str, str]) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def locked_bases(text: str) -> list[BuildPackage]:
+def locked_bases(text: str, folder: Path) -> list[BuildPackage]:
     """Return the base images of a Containerfile with the digests that they have now.
+
+    Args:
+        text: of the Containerfile.
+        folder: that relative paths of images begin in.
 
     Raises:
         BuildError: skopeo is not installed, or one is not to be had.
@@ -75,15 +104,15 @@ def locked_bases(text: str) -> list[BuildPackage]:
     images = base_images(text)
     if images and program is None:
         raise BuildError("base images are looked up by skopeo, which is not installed", next="install skopeo")
-    return [_locked(str(program), image) for image in images]
+    return [_locked(str(program), image, folder) for image in images]
 
 
-def _locked(program: str, image: str) -> BuildPackage:
+def _locked(program: str, image: str, folder: Path) -> BuildPackage:
     at = image if image.startswith(_PLACES) else f"docker://{image}"
     if image.startswith("localhost/"):
         at = f"containers-storage:{image}"
     words = [program, "inspect", "--no-tags", "--format", "{{.Digest}}", at]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=folder)
     digest = done.stdout.strip()
     if done.returncode or not DIGEST.fullmatch(digest):
         said = (done.stderr.strip() or digest)[-500:]
@@ -91,7 +120,7 @@ def _locked(program: str, image: str) -> BuildPackage:
     return BuildPackage("image", image, _tag(image)[1], digest, "image", 0)
 
 
-def with_locked_bases(text: str, bases: list[BuildPackage]) -> str:
+def with_locked_bases(text: str, bases: list[BuildPackage], folder: Path) -> str:
     """Return a Containerfile whose base images are named by their digests.
 
     Raises:
@@ -101,7 +130,7 @@ def with_locked_bases(text: str, bases: list[BuildPackage]) -> str:
     for line, match, image in _lines(text):
         base = by_name.get(image)
         if match and base and base.name.startswith((*_PLACES, "localhost/")):
-            now = locked_bases(f"FROM {image}")[0].hash
+            now = locked_bases(f"FROM {image}", folder)[0].hash
             if now != base.hash:
                 raise BuildError(
                     "the base image is another one than was locked",
@@ -124,8 +153,8 @@ def _tag(image: str) -> tuple[str, str]:
 
 
 def containerfile_layout(
+    loaded: LoadedRecipe,
     path: Path,
-    context: Path,
     work: Path,
     bases: list[BuildPackage],
     epoch: int,
@@ -135,8 +164,8 @@ def containerfile_layout(
     """Build a Containerfile and return the image's OCI layout in a folder of `work`, and its digest.
 
     Args:
+        loaded: its recipe; COPY takes from the EDF's folder.
         path: the Containerfile.
-        context: the folder that COPY takes from.
         work: an empty folder.
         bases: its base images as they are locked.
         epoch: seconds, the time of everything in it.
@@ -159,24 +188,41 @@ def containerfile_layout(
             allowed="a recipe of from, apt, pip, copy and commands, which needs neither",
             next="install buildah",
         )
-    number, layout, file = work / "number", work / "layout", work / "Containerfile"
-    file.write_text(with_locked_bases(read_text(path, "a Containerfile"), bases))
+    layout, file, ignored = (work / name for name in ("layout", "Containerfile", "ignored"))
+    name = f"localhost/cordee-{secrets.token_hex(8)}"
+    file.write_text(with_locked_bases(read_text(path, "a Containerfile"), bases, loaded.folder))
+    ignored.write_text(_ignored(loaded, path))
     say(f"{program} build -f {path}")
     isolation = ["--isolation=chroot"] if program.endswith("buildah") else []
-    words = ["build", *isolation, "--timestamp", str(epoch), "--iidfile", str(number), "-f", str(file)]
-    _run([program, *words, str(context)], path)
-    image = number.read_text().strip()
+    # A base that was built here has a label of its own recipe.
+    told = ["--label", f"{LABEL}=sha256:{loaded.digest}", "--ignorefile", str(ignored)]
+    words = ["build", *isolation, *told, "--timestamp", str(epoch), "-t", name, "-f", str(file)]
+    _run([program, *words, str(loaded.folder)], path, loaded.folder)
     push = ["push", "--disable-compression"] if program.endswith("buildah") else ["push"]
-    _run([program, *push, image, f"oci:{layout}"], path)
+    try:
+        _run([program, *push, name, f"oci:{layout}"], path, loaded.folder)
+    finally:
+        # Under other names it stays; podman's steps stay, too, for the next build.
+        kept = ["--no-prune"] if program.endswith("podman") else []
+        subprocess.run([program, "rmi", *kept, name], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return layout, open_image(layout).digest
 
 
-def _run(command: list[str], path: Path) -> None:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+def _ignored(loaded: LoadedRecipe, path: Path) -> str:
+    """Return what COPY leaves out: what the person says, and what a build writes, with which no image would be made twice."""
+    beside = [path.with_name(f"{path.name}.{kind}ignore") for kind in ("container", "docker")]
+    files = [*beside, loaded.folder / ".containerignore", loaded.folder / ".dockerignore"]
+    said = next((read_text(each, "a list of what is left out") for each in files if each.is_file()), "")
+    written = [each.name for each in loaded.written() if each.parent == loaded.folder.resolve()]
+    return "\n".join([said, *(re.sub(r"([*?\[\]\\])", r"\\\1", f"/{name}") for name in written), ""])
+
+
+def _run(command: list[str], path: Path, folder: Path) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip())[-2000:]
         raise BuildError(
             f"{path.name}: {Path(command[0]).name} failed with {done.returncode}",
             given="\n" + said,
-            next=f"try it by hand: {' '.join(command)}",
+            next=f"try it by hand: {shlex.join([command[0], 'build', '-f', str(path), str(folder)])}",
         )

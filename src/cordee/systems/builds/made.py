@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from cordee.core.ports.images import GivenRecipe, ImageAtHand, ImageWorkshop
 from cordee.machine.foreign_files import read_json
-from cordee.systems.builds.builder import LABEL
 from cordee.systems.builds.cache import own_cache
 from cordee.systems.builds.errors import BuildError
 from cordee.systems.builds.lock import read_lock, write_lock
-from cordee.systems.builds.recipe import load_recipe
+from cordee.systems.builds.recipe import LABEL, load_recipe
 
 
 class MadeImage(NamedTuple):
@@ -48,7 +47,12 @@ def made_image(file: str, cluster: str, workshop: ImageWorkshop, say: Callable[[
     layout = own_cache().image(hand.digest)
     if not layout.is_dir():
         raise BuildError("the image was not built on this machine", given=hand.digest, next=f"cordee env build {file}")
-    labels = _config(layout).get("Labels") or {}
+    try:
+        labels = _config(layout).get("Labels") or {}
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise BuildError(
+            f"what was built cannot be read any more: {error}", given=str(layout), next=f"cordee env build {file}"
+        ) from None
     if labels.get(LABEL) not in (None, f"sha256:{loaded.digest}"):
         raise BuildError(
             "the recipe has changed since the image was built", given=file, next=f"cordee env build {file}"

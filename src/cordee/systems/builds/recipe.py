@@ -14,6 +14,8 @@ from cordee.core.documents.faults import ValuePlace, fault_error, validated
 from cordee.core.documents.fields import Document, wrong
 from cordee.core.ports.images import GivenRecipe
 
+# Of an image that was built: the digest of its recipe.
+LABEL = "io.cordee.recipe"
 _NOT_KEPT = ("/dev", "/proc", "/run", "/sys", "/tmp")
 _COPY_FORMS = '"SOURCE:TARGET" with a TARGET that begins with /, or a SOURCE below the EDF\'s folder'
 
@@ -213,9 +215,7 @@ class LoadedRecipe(NamedTuple):
             DocumentError: a source is not there, or a target is none.
         """
         found = []
-        image = Path(self.given.image)
-        paths = [self.lock_path, self.bill_path, *([image] if image.is_absolute() else [])]
-        written = frozenset(path.parent.resolve() / path.name for path in paths)
+        written = self.written()
         for index, text in enumerate(self.recipe.copy_):
             source, _, target = text.partition(":")
             if not target.startswith("/") or ".." in target.split("/"):
@@ -226,6 +226,12 @@ class LoadedRecipe(NamedTuple):
             path = self.file(source, ("copy", index))
             found.append(CopiedPath(path, target + (path.name if target.endswith("/") else ""), text, written))
         return found
+
+    def written(self) -> frozenset[Path]:
+        """Return what a build writes: the lock, the bill of materials, and the image that is a file."""
+        image = Path(self.given.image)
+        paths = [self.lock_path, self.bill_path, *([image] if image.is_absolute() else [])]
+        return frozenset(path.parent.resolve() / path.name for path in paths)
 
     def fault(self, text: str, keys: tuple[str | int, ...], **details: Any) -> Exception:
         """Return the error of one key of the recipe."""

@@ -71,6 +71,13 @@ def promote(
 
 
 def _was_in(made: MadeImage, before: str, stages: Mapping[str, ImageStage]) -> str:
+    if before not in stages:
+        raise UsageError(
+            "the stage comes after one that the site does not have",
+            given=f'after = "{before}"',
+            allowed=sorted(stages),
+            next="correct it in [environment.stages] of the cluster's profile",
+        )
     place = Path(os.path.expanduser(stages[before].store)) / "images" / made.digest.replace(":", "-")
     if not place.is_dir():
         raise BuildError(
@@ -132,15 +139,27 @@ def _signed(made: MadeImage, name: str, stage: ImageStage) -> str:
             "the image is not signed", given=made.digest, next=f"cordee env sign {made.given.path} --key KEY"
         )
     keys = os.path.expanduser(stage.keys)
+    try:
+        Path(keys).read_bytes()
+    except OSError as error:
+        raise BuildError(
+            f"the keys of the stage cannot be read: {error.strerror}",
+            given=keys,
+            allowed="an allowed_signers file, as ssh-keygen reads them",
+            next=f"correct [environment.stages.{name}] keys",
+        ) from None
     found = _ssh_keygen(["-Y", "find-principals", "-s", str(signature), "-f", keys], b"")
     who = found.stdout.decode(errors="replace").strip().splitlines()
+    said = found.stderr
     for each in who:
         words = ["-Y", "verify", "-n", _NAMESPACE, "-I", each, "-s", str(signature), "-f", keys]
-        if _ssh_keygen(words, made.digest.encode()).returncode == 0:
+        verified = _ssh_keygen(words, made.digest.encode())
+        if verified.returncode == 0:
             return f"signed by {each}"
+        said += verified.stderr
     raise BuildError(
         "the image is not signed by a key of the stage",
-        given=f"{made.digest}, {signature}",
+        given=", ".join(filter(None, (made.digest, str(signature), said.decode(errors="replace").strip()[-300:]))),
         allowed=f"keys in {keys}",
         next="have somebody sign it whose key is there",
     )

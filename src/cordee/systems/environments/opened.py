@@ -23,10 +23,11 @@ _CALLS = {
     "x86_64": {2: 0, 59: 0, 257: 1, 322: 1, 437: 1},
     "aarch64": {221: 0, 56: 1, 281: 1, 437: 1},
 }
+_RUN = {"x86_64": (59, 322), "aarch64": (221, 281)}
 
 
-def observe(argv: Sequence[str], env: Mapping[str, str], output: int | None = None) -> tuple[int, set[str]]:
-    """Run a command that starts a container, and return its exit code and the paths that processes in the container named.
+def observe(argv: Sequence[str], env: Mapping[str, str], output: int | None = None) -> tuple[int, set[str], set[str]]:
+    """Run a command that starts a container, and return its exit code, the paths that processes in the container named, and which of them they ran.
 
     Args:
         argv, env: the command.
@@ -35,13 +36,14 @@ def observe(argv: Sequence[str], env: Mapping[str, str], output: int | None = No
     Raises:
         CordeeError: the kernel does not tell.
     """
-    calls = _CALLS.get(os.uname().machine, {})
+    machine = os.uname().machine
+    calls, run = _CALLS.get(machine, {}), _RUN.get(machine, ())
     mine, other = socket.socketpair()
     child = os.fork()
     if child == 0:
         _become(argv, env, output, other, calls)
     other.close()
-    named: set[tuple[str, str]] = set()
+    named: set[tuple[str, str, bool]] = set()
     host = _root_of(os.getpid())
 
     def take(pid: int, call: int, words: list[int]) -> None:
@@ -52,7 +54,7 @@ def observe(argv: Sequence[str], env: Mapping[str, str], output: int | None = No
                 folder = ctypes.c_int32(words[0] & 0xFFFFFFFF).value if at else OWN_FOLDER
                 link = "cwd" if folder == OWN_FOLDER else f"fd/{folder}"
                 above = "" if path.startswith("/") else os.readlink(f"/proc/{pid}/{link}")
-                named.add((above, path))
+                named.add((above, path, call in run))
 
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the command's
     try:
@@ -65,7 +67,8 @@ def observe(argv: Sequence[str], env: Mapping[str, str], output: int | None = No
         raise CordeeError(
             "this kernel does not say which files are opened", allowed="Linux 5.5 or newer, on x86_64 or aarch64"
         )
-    return (128 - code if code < 0 else code), {os.path.normpath(f"{above}/{path}") for above, path in named}
+    found = {(os.path.normpath(f"{above}/{path}"), is_run) for above, path, is_run in named}
+    return 128 - code if code < 0 else code, {path for path, _ in found}, {path for path, is_run in found if is_run}
 
 
 def _become(

@@ -21,7 +21,7 @@ _CONDA = re.compile(r"((?:.*/)?)conda-meta/[^/]+\.json")
 _BYTE_CODE = re.compile(r"(.*/)?__pycache__/([^/]+?)\.[^/.]+(?:\.opt-\d)?\.pyc")
 # Files that describe packages: all are read when a program asks which there are.
 _ABOUT = re.compile(r"(?:.*/)?[^/]+\.(?:dist|egg)-info/.*|(?:.*/)?conda-meta/.*|var/lib/dpkg/.*|usr/share/doc/.*")
-_LIST_BYTES, _MOST_LINKS = 64 << 20, 40
+_LIST_BYTES, _MOST_LINKS, _FIRST_LINE_BYTES = 64 << 20, 40, 256
 
 
 class PackageUse(NamedTuple):
@@ -53,25 +53,47 @@ class ImageFiles:
     def __init__(self, image: Path) -> None:
         self._sizes: dict[str, int] = {}
         self._links: dict[str, str] = {}
+        self._programs: dict[str, SquashfsNode] = {}
+        self._image = image
         lists: list[tuple[tuple[str, str, str], str, list[str]]] = []
-        try:
-            descriptor = regular(image)
-            try:
-                reader = SquashfsReader(descriptor)
-                for node in reader.walk():
-                    if node.kind == "file":
-                        self._sizes[node.path] = node.size
-                        lists += _listed(reader, node)
-                    elif node.kind == "link":
-                        self._links[node.path] = reader.target(node)
-            finally:
-                os.close(descriptor)
-        except (OSError, SquashfsFault) as error:
-            raise CordeeError(f"the image cannot be read: {error}", given=str(image)) from None
+        with self._reader() as reader:
+            for node in reader.walk():
+                if node.kind == "file":
+                    self._sizes[node.path] = node.size
+                    lists += _listed(reader, node)
+                    if node.mode & 0o111:
+                        self._programs[node.path] = node
+                elif node.kind == "link":
+                    self._links[node.path] = reader.target(node)
         self._folders: dict[str, str] = {}
         self._owners = {
             self.real(posixpath.join(folder, name)): package for package, folder, names in lists for name in names
         }
+
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[SquashfsReader]:
+        try:
+            descriptor = regular(self._image)
+            try:
+                yield SquashfsReader(descriptor)
+            finally:
+                os.close(descriptor)
+        except (OSError, SquashfsFault) as error:
+            raise CordeeError(f"the image cannot be read: {error}", given=str(self._image)) from None
+
+    def _interpreters(self, run: Iterable[str]) -> set[str]:
+        """Return what the kernel opens of itself to run scripts: their interpreters, which may be scripts (execve(2))."""
+        found: set[str] = set()
+        rest = {self.real(path) for path in run}
+        with self._reader() as reader:
+            while rest:
+                node = self._programs.get(rest.pop())
+                line = reader.read(node, _FIRST_LINE_BYTES).partition(b"\n")[0] if node else b""
+                words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+                more = {self.real(words[0])} - found if words else set()
+                found |= more
+                rest |= more
+        return found
 
     def real(self, path: str) -> str:
         """Return where a path leads in the image, without a slash before."""
@@ -93,13 +115,14 @@ class ImageFiles:
                 return path
         return path
 
-    def use(self, opened: Iterable[str]) -> list[PackageUse]:
+    def use(self, opened: Iterable[str], run: Iterable[str] = ()) -> list[PackageUse]:
         """Return all packages, those with the most bytes that were not opened first.
 
         Args:
             opened: paths inside.
+            run: those of them that are programs and were run.
         """
-        seen = {self.real(path) for path in opened}
+        seen = {self.real(path) for path in opened} | self._interpreters(run)
         found: dict[tuple[str, str, str], list[int]] = {}
         for path, size in self._sizes.items():
             code = _BYTE_CODE.fullmatch(path)

@@ -24,6 +24,7 @@ from cordee.systems.environments.images.locate import locate
 from cordee.systems.environments.images.reference import LocalPath, RegistryReference, read_reference
 from cordee.systems.environments.images.registry.client import RegistryQuestion, Skopeo
 from cordee.systems.environments.images.store.image_store import ImageStore
+from cordee.systems.environments.images.store.records import same_as_imported
 from cordee.systems.environments.node.document import Environment
 from cordee.systems.environments.node.engines.namespace.boot import first_words
 from cordee.systems.environments.prepare import resolve_here, site_of, store_of
@@ -92,23 +93,25 @@ class EnvironmentWorkshop:
 
     def copy_to(self, image: ImageAtHand, name: str, folder: Path, quota: int | None) -> Path:
         """Copy an image of the person's store into the store at `folder`, under a name."""
-        there = ImageStore(folder)
+        there = ImageStore(folder, f"have {folder} made writable for you by who keeps it")
         own = ImageStore(Path(image.path).parent.parent.parent).find(image.digest)
         if own is None:
             raise StoreError("the image is not one of your store", given=image.path, next="cordee env build, or pull")
-        with there.importing(image.digest):
+        # Of two at once that each fit alone, the second has to see the first.
+        with there.importing(image.digest if quota is None else "what the quota is shared by"):
             kept = there.find(image.digest)
             if kept is None:
                 _within(quota, there, own.size_bytes)
                 with there.temporary() as temporary, there.faults():
                     made = temporary / "made.squashfs"
                     shutil.copyfile(own.path, made)
+                    same_as_imported(own, made)
                     kept = there.keep(made, own.config, origin=own.origin, made_by=own.made_by, contents=own.contents)
             source = read_reference(name)
             there.pin(source.name, kept.digest)
         return kept.path
 
-    def push(self, layout: Path, reference: str, compress: bool, say: Callable[[str], None]) -> str:
+    def push(self, layout: Path, reference: str, compress: bool, work: Path, say: Callable[[str], None]) -> str:
         """Copy the only image of an OCI layout to a registry; return what it is called there."""
         source = read_reference(reference)
         program = shutil.which("skopeo")
@@ -116,10 +119,8 @@ class EnvironmentWorkshop:
             raise UsageError("this is a path, not a registry", given=reference, allowed="REGISTRY/NAME:TAG")
         if program is None:
             raise UsageError("images are pushed with skopeo, which is not installed", next="install skopeo")
-        store = ImageStore(layout.parent)
-        with store.temporary() as folder:
-            asked = RegistryQuestion(source, folder, say, os.environ, time.sleep)
-            return replace(source, digest=Skopeo(program, asked).push(layout, compress)).name
+        asked = RegistryQuestion(source, work, say, os.environ, time.sleep)
+        return replace(source, digest=Skopeo(program, asked).push(layout, compress)).name
 
 
 def _hand(kind: str, path: str, config: ImageConfig) -> ImageAtHand:
@@ -136,7 +137,9 @@ def _within(quota: int | None, store: ImageStore, more: int) -> None:
     raise StoreError(
         f"the store may hold {format_size(quota)}, has {format_size(used)}, and the image takes {format_size(more)}",
         given=str(store.folder),
-        next=f"remove images: cordee env rm --store {store.folder} {largest.digest if largest else ''}".rstrip(),
+        next=f"remove images: cordee env rm --store {store.folder} {largest.digest}"
+        if largest
+        else "have the quota in the cluster's profile raised",
     )
 
 

@@ -21,6 +21,7 @@ from cordee.systems.environments.images.registry.credentials import write_auth_f
 from cordee.systems.environments.images.registry.pull import Pulled, pull_image
 from cordee.systems.environments.images.store.garbage import collect, removable
 from cordee.systems.environments.node.document import Environment
+from cordee.systems.environments.workshop import WORKSHOP
 from cordee.testing.oci import LayerEntry, OciLayout
 from support.servers.registry import LoopbackRegistry
 
@@ -239,6 +240,20 @@ def test_logins_of_enroot_are_used(pull: Pull, registry: LoopbackRegistry, tmp_p
     credentials_of_enroot(tmp_path, "\n".join([*lines, f"machine {registry.host} login bob password $TOKEN"]))
     assert pull("HOST/x:1").fetched
     assert not pull("bob@HOST#x:1").fetched
+
+
+def test_a_registry_that_does_not_take_an_image_is_said_to_be_so(registry: LoopbackRegistry, tmp_path: Path) -> None:
+    registry.logins = {"ada": "secret"}
+
+    def refused(reference: str) -> ImageError:
+        with pytest.raises(ImageError) as error:
+            WORKSHOP.push(registry.layout, reference, False, tmp_path, lambda text: None)
+        return error.value
+
+    denied = refused(f"{registry.host}/team/x:1")
+    assert f"{registry.host} refuses to take the image" in denied.text
+    assert denied.next == f"skopeo login {registry.host}"
+    assert "--oci DIR" in str(refused("localhost/team/x:1").next)
 
 
 def test_a_wrong_password_is_not_shown(pull: Pull, registry: LoopbackRegistry, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,18 +11,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cordee.machine.images.errors import ImageError, NoStoreError
+from cordee.core.ports.images import ImageAtHand
+from cordee.machine.images.errors import ImageError, NoStoreError, StoreError
 from cordee.machine.images.oci import open_image
 from cordee.systems.environments.images.image_import import import_image
 from cordee.systems.environments.images.store.garbage import collect, removable, remove
 from cordee.systems.environments.images.store.image_store import ImageStore, own_store, store_folder
 from cordee.systems.environments.images.store.lock import FolderLock, identity, is_gone
 from cordee.systems.environments.images.store.records import StoredImage, verify
+from cordee.systems.environments.workshop import WORKSHOP
 from cordee.testing.oci import LayerEntry, OciLayout
 
 from .conftest import wait_for_no_process
@@ -67,6 +71,36 @@ def test_an_image_that_is_there_is_not_imported_again(store: ImageStore, layout:
     first, said = imported(store, layout), []
     assert imported(store, layout, say=said.append).path == first.path
     assert said == []
+
+
+def test_two_images_that_come_at_once_do_not_go_over_the_quota(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+    for name in ("one", "two"):
+        made = OciLayout(tmp_path / name)
+        made.add([[LayerEntry(name, name.encode())]])
+        kept.append(imported(store, made))
+    both = threading.Barrier(2)
+
+    def copy_slowly(source: Path, target: Path) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(timeout=2)
+        Path(target).write_bytes(Path(source).read_bytes())
+
+    monkeypatch.setattr(shutil, "copyfile", copy_slowly)
+
+    def take(image: StoredImage) -> bool:
+        hand = ImageAtHand("squashfs", str(image.path), image.digest, {}, "", (), ())
+        try:
+            WORKSHOP.copy_to(hand, "name", tmp_path / "stage", kept[0].size_bytes * 3 // 2)
+        except StoreError:
+            return False
+        return True
+
+    with ThreadPoolExecutor() as pool:
+        assert sorted(pool.map(take, kept)) == [False, True]
+    assert len(ImageStore(tmp_path / "stage").images()) == 1
 
 
 def test_a_name_stays_with_its_digest_until_it_is_pinned_anew(store: ImageStore) -> None:

@@ -10,13 +10,14 @@ import sqlite3
 import struct
 import subprocess
 import tarfile
+from contextlib import closing
 
 import pytest
 
 from cordee.machine.squashfs.reader import SquashfsFault, SquashfsReader
-from cordee.systems.scan.images.found import ImageFinder
+from cordee.systems.scan.images.found import ImageFinder, is_wanted
 from cordee.systems.scan.images.layers import SpooledFile, look_at_configuration
-from cordee.systems.scan.images.system_packages import vendor_of
+from cordee.systems.scan.images.system_packages import rpm_packages, vendor_of
 from cordee.testing.oci import LayerEntry, OciLayout, docker_archive, folder, link, tar_of
 
 from .. import made_files
@@ -34,7 +35,7 @@ Status: deinstall ok config-files
 Version: 1
 
 Package: bash
-Status: install ok installed
+Status: deinstall ok installed
 Version: 5.2-1
 """
 METADATA = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.4.0\n\nbody\n"
@@ -110,7 +111,7 @@ def test_an_image_of_each_form_is_looked_into(tmp_path, form):
         ("libssl3", "3.0.14-1", "deb"), ("bash", "5.2-1", "deb"), ("torch", "2.4.0", "pypi"),
     }  # fmt: skip
     urls = {one["purl"] for one in json.loads((tmp_path / "bom.json").read_text())["components"]}
-    assert "pkg:deb/debian/libssl3@3.0.14-1?arch=amd64&upstream=openssl" in urls
+    assert "pkg:deb/debian/libssl3@3.0.14-1?arch=amd64&distro=debian-12&upstream=openssl" in urls
     assert KEY not in json.dumps(document)
 
 
@@ -275,6 +276,47 @@ def test_packages_of_rpm_and_apk_are_read_from_their_databases(tmp_path):
     for broken in (b"SQLite format 3\0" + bytes(4000), b"\0" * 4096, (tmp_path / "rpmdb.sqlite").read_bytes()[:5000]):
         (root / "var/lib/rpm/rpmdb.sqlite").write_bytes(broken)
         assert scan(root)[1] == {("image-unreadable", "unknown")}
+
+
+def test_sizes_and_places_of_system_databases_are_those_that_their_systems_have(tmp_path):
+    installed = b"P:musl\nV:1.2.5-r0\nI:667648\n"
+    finder = ImageFinder("wolfi")
+    finder.content("usr/lib/os-release", b"ID=wolfi\nVERSION_ID=20230201\n")
+    finder.content("usr/lib/apk/db/installed", installed)
+    (musl,) = finder.facts().packages
+    assert (musl.bytes, musl.distribution) == (667648, "wolfi-20230201")
+    assert is_wanted("usr/lib/apk/db/installed", len(installed))
+    header = struct.pack(">II4I4I", 2, 12, 1000, 6, 0, 1, 1009, 4, 8, 1) + b"glibc\0\0\0" + struct.pack(">I", 6_000_000)
+    with closing(sqlite3.connect(":memory:")) as data:
+        data.execute("create table Packages (hnum integer primary key, blob blob)")
+        data.execute("insert into Packages (blob) values (?)", (header,))
+        data.commit()
+        (glibc,) = rpm_packages(data.serialize(), "", "fedora")
+    assert glibc.bytes == 6_000_000
+
+
+def test_licences_of_debian_are_names_whichever_form_their_text_has(tmp_path):
+    finder = ImageFinder("debian")
+    finder.content("etc/os-release", OS)
+    names = ("dep5", "prose", "linked")
+    status = "\n".join(f"Package: {name}\nStatus: install ok installed\nVersion: 1\nSource: {name}\n" for name in names)
+    finder.content("var/lib/dpkg/status", status.replace("Source: linked", "Source: dep5 (2)").encode())
+    finder.content("usr/share/doc/dep5/copyright", b"Format: x\n\nFiles: *\nLicense: MIT\n\nLicense: GPL-2+\n text\n")
+    finder.content(
+        "usr/share/doc/prose/copyright",
+        b"License: By using this you agree.\nThe text is in /usr/share/common-licenses/LGPL-2.1.\n",
+    )
+    found = {each.name: each.licence for each in finder.facts().packages}
+    assert found == {"dep5": "MIT\nGPL-2+", "prose": "LGPL-2.1", "linked": "MIT\nGPL-2+"}
+
+
+def test_packages_of_python_that_are_described_in_older_ways_are_found(tmp_path):
+    finder = ImageFinder("old")
+    for path in ("opt/site/filey-3.0.egg-info", "opt/site/eggy-3.0.egg/EGG-INFO/PKG-INFO"):
+        content = b"Metadata-Version: 1.1\nName: " + path.split("/")[2].partition("-")[0].encode() + b"\nVersion: 3.0\n"
+        assert is_wanted(path, len(content))
+        finder.content(path, content)
+    assert sorted(each.name for each in finder.facts().packages) == ["eggy", "filey"]
 
 
 @pytest.mark.parametrize(

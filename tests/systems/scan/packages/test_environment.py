@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from cordee.systems.scan.packages.installed import conda_package, python_package
+
 from .. import made_files
 from . import made_packages as made
 
@@ -93,6 +95,18 @@ def test_a_bill_of_materials_is_one_of_cyclonedx(venv, tmp_path):
     needs = {one["ref"]: one["dependsOn"] for one in bill["dependencies"]}
     assert needs["pkg:pypi/torch@2.4.0%2Bcpu"] == ["pkg:pypi/numpy@1.26.4"]
     assert made_files.cordee("scan", venv, "--sbom", tmp_path / "no" / "bom.json").exit_code == 2
+
+
+def test_all_licences_and_the_size_that_a_package_says_are_kept():
+    lines = ("", "OSI Approved", "OSI Approved :: MIT License", "OSI Approved :: Apache Software License")
+    text = "Name: two\nVersion: 1\n" + "".join(f"Classifier: License :: {line}\n" for line in lines)
+    found = python_package(text.encode(), "")
+    assert found is not None
+    assert found.licence == "MIT License\nApache Software License"
+    paths = {"paths": [{"_path": "a", "size_in_bytes": 3}, {"_path": "b"}, {"_path": "c", "size_in_bytes": 4}]}
+    conda = conda_package(json.dumps({"name": "x", "version": "1", "paths_data": paths}).encode(), "")
+    assert conda is not None
+    assert conda.bytes == 7
 
 
 def test_a_conda_prefix_is_read_with_its_records(tmp_path):

@@ -62,7 +62,7 @@ def command(
         copy_layout(built.layout, Path(oci))
     at = Path(sbom) if sbom else built.bill
     lock = read_lock(built.lock)
-    bill = write_image_bill(at, built.path, built.name, lock.packages if lock else [])
+    bill = write_image_bill(at, built.path, built.name, lock.packages if lock else [], lock.epoch if lock else 0)
     findings = [*built.findings, *said_of_image(str(built.path), name)]
     if as_json:
         print_json(_document(built, bill, [finding.document() for finding in findings]))

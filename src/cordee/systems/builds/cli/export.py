@@ -30,11 +30,16 @@ def command(file: str, output: str | None, image: str | None, cluster: str | Non
     """
     from pathlib import Path
 
+    from cordee.core.errors import CordeeError, UsageError
     from cordee.runs.folder import write_atomically
 
     text, dropped = workshop().plain(file, cluster_name(cluster), image)
     if output is not None:
-        write_atomically(Path(output), text, mode=0o644)
+        try:
+            write_atomically(Path(output), text, mode=0o644)
+        except CordeeError as error:
+            said = error.text.rpartition(": ")[2]
+            raise UsageError(f"the EDF cannot be written: {said}", given=output, next="-o FILE") from None
     if as_json:
         print_json({"schema": EXPORT_SCHEMA, "edf": text, "output": output, "left_out": dropped})
         return

@@ -27,10 +27,12 @@ def command(file: str, reference: str, compress: bool, cluster: str | None, as_j
     Example:
       cordee env push env.toml registry.site/team/train:1
     """
+    from cordee.systems.builds.cache import own_cache
     from cordee.systems.builds.made import keep_pushed, made_image
 
     made = made_image(file, cluster_name(cluster), workshop(), say)
-    pushed = workshop().push(made.layout, reference, compress, say)
+    with own_cache().open().temporary() as work:
+        pushed = workshop().push(made.layout, reference, compress, work, say)
     digest = pushed.rpartition("@")[2]
     try:
         keep_pushed(made, pushed)

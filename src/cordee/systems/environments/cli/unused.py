@@ -46,8 +46,8 @@ def command(file: str, argv: tuple[str, ...], cluster: str | None, as_json: bool
             "only the files of a squashfs image can be counted", given=given, next="cordee env pull or build"
         )
     sys.stdout.flush()
-    code, opened = observe(ready.argv, ready.env, 2 if as_json else None)
-    uses = ImageFiles(Path(root.path)).use(opened)
+    code, opened, run = observe(ready.argv, ready.env, 2 if as_json else None)
+    uses = ImageFiles(Path(root.path)).use(opened, run)
     packages = [each for each in uses if each.kind]
     if as_json:
         listed = [each._asdict() for each in packages]

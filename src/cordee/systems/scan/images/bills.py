@@ -15,6 +15,8 @@ class ScanBills:
         """Return the bill of materials of an image, and what could not be looked at."""
         look = look_into(image, image_form(image) or "squashfs")
         unseen = [sight.text for sight in look.facts.sights if sight.severity == "unknown"]
+        if not any(one.kind in ("deb", "rpm", "apk") for one in look.facts.packages):
+            unseen.append("no packages of dpkg, RPM or apk were found: what its system consists of is not in this bill")
         return bill(look.facts.packages, about), unseen
 
 

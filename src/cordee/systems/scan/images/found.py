@@ -21,8 +21,8 @@ _KEPT_BYTES = 512 << 20
 _MOST_SHOWN, _MOST_MODELS = 12, 500
 ELF = b"\x7fELF"
 _DATABASES = re.compile(
-    r"var/lib/dpkg/status(?:\.d/[^/]+)?|lib/apk/db/installed|(?:var/lib|usr/lib/sysimage)/rpm/(?:rpmdb\.sqlite|Packages(?:\.db)?)"
-    r"|(?:etc|usr/lib)/os-release|(?:.*/)?conda-meta/[^/]+\.json|(?:.*/)?[^/]+\.(?:dist-info/METADATA|egg-info/PKG-INFO)"
+    r"var/lib/dpkg/status(?:\.d/[^/]+)?|(?:usr/)?lib/apk/db/installed|(?:var/lib|usr/lib/sysimage)/rpm/(?:rpmdb\.sqlite|Packages(?:\.db)?)"
+    r"|(?:etc|usr/lib)/os-release|(?:.*/)?conda-meta/[^/]+\.json|(?:.*/)?[^/]+\.(?:dist-info/METADATA|egg-info(?:/PKG-INFO)?|egg/EGG-INFO/PKG-INFO)"
     r"|(?:.*/)?[^/]+\.dist-info/RECORD|usr/share/doc/[^/]+/copyright"
     r"|(?:.*/)?(?:site|dist)-packages/(?:[^/]+\.pth|(?:site|user)customize\.py|torch/version\.py)"
 )
@@ -32,6 +32,8 @@ _NO_SECRETS = re.compile(
     r"|share/(?:doc|man|locale|zoneinfo|perl5?)|lib/python3[\d.]*|ca-certificates|ssl/certs)/|var/lib/(?:dpkg|apt|rpm|apk)/"
 )
 _LICENCE = re.compile(r"^License:[ \t]*(\S[^\n]{0,119})", re.MULTILINE)
+_FIELDS = re.compile(r"\s*Format(?:-Specification)?:")
+_COMMON_LICENCE = re.compile(r"/usr/share/common-licenses/([\w.+-]*\w)")
 _MOST_LICENCES = 12
 _NO_TEXT = re.compile(
     r".*\.(?:so(?:\.\d+)*|a|o|pyc|png|jpe?g|gz|xz|zst|bz2|zip|whl|tar|pt|bin|safetensors|parquet|npy|npz|mo)$"
@@ -195,6 +197,7 @@ class ImageFinder:
         for path in ("usr/lib/os-release", "etc/os-release"):
             system.update(_os_release(self._databases.get(path, b"")))
         vendor = vendor_of(system)
+        distribution = "-".join(filter(None, (system.get("ID", ""), system.get("VERSION_ID", ""))))[:80]
         packages: list[FoundPackage] = []
         torch = ""
         for path, content in sorted(self._databases.items()):
@@ -205,22 +208,22 @@ class ImageFinder:
                 self._sights.update(dict.fromkeys(pth_sights(content, f"/{path}")))
             elif name in ("sitecustomize.py", "usercustomize.py"):
                 self._sights.update(dict.fromkeys(customize_sights(content, f"/{path}")))
-            elif name in ("METADATA", "PKG-INFO"):
+            elif name in ("METADATA", "PKG-INFO") or name.endswith(".egg-info"):
                 record = self._databases.get(f"{path.rpartition('/')[0]}/RECORD", b"")
                 found = python_package(content, self._given)
                 packages += [found._replace(bytes=_recorded(record))] if found else []
             elif path.rpartition("/")[0].endswith("conda-meta"):
                 packages += filter(None, [conda_package(content, self._given)])
             elif name not in ("os-release", "RECORD", "copyright"):
-                packages += self._of_system(path, content, vendor)
+                found_here = self._of_system(path, content, vendor)
+                packages += [each._replace(distribution=distribution) for each in found_here]
         self._told_rights()
         return ImageFacts(tuple(dict.fromkeys(packages)), tuple(self._sights), torch)
 
     def _of_system(self, path: str, content: bytes, vendor: str) -> list[FoundPackage]:
         try:
             if "/dpkg/" in path:
-                found = debian_packages(content, self._given, vendor)
-                return [each._replace(licence=self._licences(each.name)) for each in found]
+                return self._licensed(list(debian_packages(content, self._given, vendor)))
             if "/apk/" in path:
                 return list(alpine_packages(content, self._given, vendor))
             return list(rpm_packages(content, self._given, vendor))
@@ -228,10 +231,17 @@ class ImageFinder:
             self.saw("image-unreadable", "unknown", f"its packages cannot be read: {error}", f"/{path}")
             return []
 
+    def _licensed(self, packages: list[FoundPackage]) -> list[FoundPackage]:
+        """Return packages of Debian with their licences: the folder of one's text may be a link to that of another of its source."""
+        packages = [each._replace(licence=self._licences(each.name)) for each in packages]
+        of_source = {each.source or each.name: each.licence for each in packages if each.licence}
+        return [each._replace(licence=each.licence or of_source.get(each.source or each.name, "")) for each in packages]
+
     def _licences(self, package: str) -> str:
-        """Return the licences that a package of Debian names, a line each (DEP 5)."""
+        """Return the licences that a package of Debian names, a line each: in fields (DEP 5), else the texts that it refers to."""
         text = self._databases.get(f"usr/share/doc/{package}/copyright", b"").decode("utf-8", "replace")
-        return "\n".join(list(dict.fromkeys(each.strip() for each in _LICENCE.findall(text)))[:_MOST_LICENCES])
+        named = (_LICENCE if _FIELDS.match(text) else _COMMON_LICENCE).findall(text)
+        return "\n".join(list(dict.fromkeys(each.strip() for each in named))[:_MOST_LICENCES])
 
     def _told_rights(self) -> None:
         for rule, severity, names, text in (

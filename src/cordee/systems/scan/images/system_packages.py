@@ -13,6 +13,7 @@ _MOST_PACKAGES, _MOST_ENTRIES = 200_000, 65_536
 _SQLITE = b"SQLite format 3\0"
 _RPM_ENTRY = struct.Struct(">4I")
 _NAME, _VERSION, _RELEASE, _EPOCH, _LICENCE, _ARCHITECTURE, _SOURCE = 1000, 1001, 1002, 1003, 1014, 1022, 1044
+_SIZES = {(1009, 4): ">I", (5009, 5): ">Q"}  # bytes installed; the second where 32 bits are too few
 # By ID of os-release, where package URLs have another name.
 _VENDORS = {"rhel": "redhat", "opensuse-leap": "opensuse"}
 
@@ -32,21 +33,20 @@ def debian_packages(status: bytes, path: str, vendor: str) -> Iterator[FoundPack
     for number, said in enumerate(_paragraphs(status, ": ", _DEBIAN)):
         if number > _MOST_PACKAGES:
             return
-        if (
-            not said.get("Package")
-            or "not-installed" in said.get("Status", "")
-            or "deinstall" in said.get("Status", "")
-        ):
+        state = said.get("Status", "").rpartition(" ")[
+            2
+        ]  # the words before it are what is wanted, and whether all is well
+        if not said.get("Package") or state in ("not-installed", "config-files"):
             continue
         source = said.get("Source", "").partition(" ")[0]
         yield FoundPackage(
             said["Package"][:200], said.get("Version", "")[:200], "deb", path, source[:200], vendor,
-            architecture=said.get("Architecture", "")[:40], bytes=_kibibytes(said.get("Installed-Size", "")),
+            architecture=said.get("Architecture", "")[:40], bytes=_count(said.get("Installed-Size", "")) << 10,
         )  # fmt: skip
 
 
-def _kibibytes(text: str) -> int:
-    return int(text) << 10 if text.isascii() and text.isdigit() and len(text) < 16 else 0
+def _count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
 
 
 _DEBIAN = ("Package", "Version", "Status", "Source", "Architecture", "Installed-Size")
@@ -54,13 +54,13 @@ _DEBIAN = ("Package", "Version", "Status", "Source", "Architecture", "Installed-
 
 def alpine_packages(installed: bytes, path: str, vendor: str) -> Iterator[FoundPackage]:
     """Yield the packages that apk has installed."""
-    for number, said in enumerate(_paragraphs(installed, ":", ("P", "V", "o", "L", "A"))):
+    for number, said in enumerate(_paragraphs(installed, ":", ("P", "V", "o", "L", "A", "I"))):
         if number > _MOST_PACKAGES:
             return
         if said.get("P"):
             yield FoundPackage(
                 said["P"][:200], said.get("V", "")[:200], "apk", path, said.get("o", "")[:200], vendor,
-                licence=said.get("L", "")[:120], architecture=said.get("A", "")[:40],
+                licence=said.get("L", "")[:120], architecture=said.get("A", "")[:40], bytes=_count(said.get("I", "")),
             )  # fmt: skip
 
 
@@ -94,12 +94,15 @@ def _rpm_package(header: bytes, path: str, vendor: str) -> FoundPackage:
             raise ValueError("a header of RPM's database is damaged")
         data = header[8 + 16 * entries :]
         found: dict[int, str] = {}
+        size_bytes = 0
         for at in range(entries):
             tag, kind, offset, _ = _RPM_ENTRY.unpack_from(header, 8 + 16 * at)
             if tag in (_NAME, _VERSION, _RELEASE, _LICENCE, _ARCHITECTURE, _SOURCE) and kind in (6, 9):
                 found[tag] = data[offset : offset + 400].partition(b"\0")[0].decode("utf-8", "replace")
             elif tag == _EPOCH and kind == 4:
                 found[tag] = str(struct.unpack_from(">I", data, offset)[0])
+            elif form := _SIZES.get((tag, kind)):
+                size_bytes = max(size_bytes, struct.unpack_from(form, data, offset)[0])
     except struct.error:
         raise ValueError("a header of RPM's database is damaged") from None
     epoch = f"{found[_EPOCH]}:" if _EPOCH in found else ""
@@ -107,7 +110,7 @@ def _rpm_package(header: bytes, path: str, vendor: str) -> FoundPackage:
     source = found.get(_SOURCE, "").rsplit("-", 2)[0]
     return FoundPackage(
         found.get(_NAME, "")[:200], version[:200], "rpm", path, source, vendor,
-        licence=found.get(_LICENCE, "")[:120], architecture=found.get(_ARCHITECTURE, "")[:40],
+        licence=found.get(_LICENCE, "")[:120], architecture=found.get(_ARCHITECTURE, "")[:40], bytes=size_bytes,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from cordee.machine.foreign_files import read_regular
 from cordee.systems.scan.packages.model import FoundFolder, FoundPackage
 
 _METADATA_BYTES, _CONDA_BYTES = 4 << 20, 32 << 20
-_MOST = 20_000
+_MOST, _MOST_LICENCES = 20_000, 12
 _NEEDED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _INFO = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(?:-py[\d.]+)?\.(?:dist-info|egg-info)$")
 
@@ -116,15 +116,16 @@ def python_package(metadata: bytes, path: str) -> FoundPackage | None:
         for match in (_NEEDED.match(line) for line in found.get("requires-dist", ()) if "extra ==" not in line)
         if match
     )
-    licence = found.get("license-expression") or [
-        line.rpartition("::")[2].strip() for line in found.get("classifier", ()) if line.startswith("License ::")
+    classifiers = (line.split(" :: ") for line in found.get("classifier", ()))
+    licences = found.get("license-expression") or [
+        words[-1] for words in classifiers if words[0] == "License" and words[1:] != ["OSI Approved"]
     ]
     return FoundPackage(
         found["name"][0][:200],
         (found.get("version") or [""])[0][:100],
         path=path,
         requires=tuple(dict.fromkeys(needed)),
-        licence=(licence or found.get("license") or [""])[0][:120],
+        licence="\n".join(each[:120] for each in (licences or found.get("license", []))[:_MOST_LICENCES] if each),
     )
 
 
@@ -136,6 +137,10 @@ def conda_package(text: bytes | None, path: str) -> FoundPackage | None:
         return None
     if not isinstance(said, dict) or not isinstance(said.get("name"), str):
         return None
+    try:
+        size = sum(int(each["size_in_bytes"]) for each in said["paths_data"]["paths"] if "size_in_bytes" in each)
+    except (KeyError, TypeError, ValueError):
+        size = 0
     hashes = tuple(f"{kind}:{said[kind]}" for kind in ("sha256", "md5") if isinstance(said.get(kind), str))
     return FoundPackage(
         said["name"][:200],
@@ -144,4 +149,5 @@ def conda_package(text: bytes | None, path: str) -> FoundPackage | None:
         path,
         licence=str(said.get("license") or "")[:120],
         hashes=hashes[:1],
+        bytes=max(size, 0),
     )

@@ -20,6 +20,7 @@ class FoundPackage(NamedTuple):
         licence: an SPDX expression, or what the package says instead; several on a line each.
         hashes: as `sha256:...`.
         architecture: as its system writes it.
+        distribution: and its release, as in package URLs: `debian-12`.
         bytes: what it takes installed; 0: nothing says.
     """
 
@@ -33,6 +34,7 @@ class FoundPackage(NamedTuple):
     licence: str = ""
     hashes: tuple[str, ...] = ()
     architecture: str = ""
+    distribution: str = ""
     bytes: int = 0
 
 

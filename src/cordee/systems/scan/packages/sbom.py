@@ -26,7 +26,11 @@ def package_url(package: FoundPackage) -> str:
     name = normal(package.name) if package.kind == "pypi" else package.name
     namespace = f"{quote(package.vendor or 'linux', safe='')}/" if package.kind in ("deb", "rpm", "apk") else ""
     version = f"@{quote(package.version, safe='.+~-')}" if package.version else ""
-    words = {"arch": package.architecture, "upstream": package.source if package.kind in ("deb", "rpm", "apk") else ""}
+    words = {
+        "arch": package.architecture,
+        "distro": package.distribution,
+        "upstream": package.source if package.kind in ("deb", "rpm", "apk") else "",
+    }
     qualifiers = "&".join(f"{key}={quote(value, safe='.-_')}" for key, value in words.items() if value)
     url = f"pkg:{package.kind}/{namespace}{quote(name, safe='.-_+')}{version.replace('+', '%2B')}"
     return url + (f"?{qualifiers}" if qualifiers else "")

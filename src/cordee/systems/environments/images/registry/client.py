@@ -75,6 +75,8 @@ class RegistryQuery:
 
     # Whether what is fetched lies in the folder of `asked`, where it can be seen to arrive.
     fetches_here = True
+    # What the registry is to do with the image, for people.
+    wanted = "give"
 
     def __init__(self, program: str, asked: RegistryQuestion) -> None:
         self._program, self._asked = program, asked
@@ -153,6 +155,12 @@ class RegistryQuery:
         if "disk quota exceeded" in said:
             return out_of_quota(self._folder)
         name, registry = self._reference.name, self._reference.registry
+        if registry == "localhost" and self.wanted == "take":
+            return ImageError(
+                "no registry answers on this machine",
+                given=name,
+                next="name its port; for podman's own storage: cordee env build FILE --oci DIR, and podman pull oci:DIR",
+            )
         if registry == "localhost":
             return ImageError(
                 "no registry answers on this machine; images of podman's own storage are called localhost/ too",
@@ -162,14 +170,15 @@ class RegistryQuery:
         if _DENIED.search(said):
             return self._denied(said)
         if _NOT_FOUND.search(said) and not _NO_SUCH_HOST.search(said):
-            return ImageError(f"{registry} has no such image", given=name, next="look at its spelling and tag")
+            what = "image" if self.wanted == "give" else "place for the image"
+            return ImageError(f"{registry} has no such {what}", given=name, next="look at its spelling and tag")
         if _NO_SUCH_HOST.search(said):
             return ImageError(
                 f"there is no registry {registry}, or no network here",
                 given=name,
-                next="pull it where there is a network (a login node); a path begins with `/` or `./`",
+                next="try it where there is a network (a login node); a path begins with `/` or `./`",
             )
-        return ImageError(f"{registry} did not give the image: {_last(said)}", given=name)
+        return ImageError(f"{registry} did not {self.wanted} the image: {_last(said)}", given=name)
 
     def _denied(self, said: str) -> ImageError:
         name, registry, user = self._reference.name, self._reference.registry, self._reference.user
@@ -178,7 +187,7 @@ class RegistryQuery:
         if registry == "nvcr.io":
             hint = "skopeo login nvcr.io --username '$oauthtoken', with an NGC API key as the password"
         return ImageError(
-            f"{registry} refuses to give the image{to}: it needs a login, may not be seen with this one, or does not exist "
+            f"{registry} refuses to {self.wanted} the image{to}: it needs a login, may not be seen with this one, or does not exist "
             "(registries do not tell which)",
             given=f"{name} ({_last(said)})",
             allowed=f"[USER@]{registry}#{self._reference.repository}, with USER logged in",
@@ -231,7 +240,7 @@ class Skopeo(RegistryQuery):
 
     def push(self, layout: Path, compress: bool) -> str:
         """Copy the image of an OCI layout to the registry, byte for byte unless `compress`; return its digest there."""
-        self.fetches_here = False
+        self.fetches_here, self.wanted = False, "take"
         said = self._folder / "digest"
         kept = ["--dest-compress"] if compress else ["--preserve-digests"]
         copy = [*self._command(), "copy", *kept, "--digestfile", str(said), *self._flags("--dest-")]

@@ -22,7 +22,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
@@ -85,10 +85,15 @@ def store_folder(environ: Mapping[str, str] = os.environ, profile: str | None = 
 
 
 class ImageStore:
-    """The images of one folder, which is made when the first is imported."""
+    """The images of one folder, which is made when the first is imported.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Args:
+        folder: of the store.
+        elsewhere: what to do where it cannot be used, for people.
+    """
+
+    def __init__(self, folder: Path, elsewhere: str = f"name another place with {VARIABLE}") -> None:
+        self.folder, self._elsewhere = folder, elsewhere
         self.images_folder = folder / "images"
         self.names_folder = folder / "names"
         self.locks_folder = folder / "locks"
@@ -160,9 +165,10 @@ class ImageStore:
     @contextmanager
     def importing(self, key: str, say: Callable[[str], None] = lambda text: None) -> Iterator[None]:
         """Hold the lock of what is imported (a digest or a name), waiting for whoever does the same now."""
-        with self.faults():
-            self.locks_folder.mkdir(parents=True, exist_ok=True)
-        with FolderLock(self.locks_folder / _file_name(key), say):
+        with ExitStack() as held:
+            with self.faults():
+                self.locks_folder.mkdir(parents=True, exist_ok=True)
+                held.enter_context(FolderLock(self.locks_folder / _file_name(key), say))
             yield
 
     @contextmanager
@@ -248,7 +254,7 @@ class ImageStore:
         try:
             yield
         except OSError as error:
-            _raise(error, self.folder)
+            _raise(error, self.folder, self._elsewhere)
 
     def _place(self, digest: str) -> Path:
         return self.images_folder / _file_name(digest)
@@ -263,19 +269,19 @@ class ImageStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            _raise(error, folder)
+            _raise(error, folder, self._elsewhere)
 
     def _read(self, place: Path) -> StoredImage | None:
         try:
             return read_image(place)
         except OSError as error:
-            _raise(error, self.folder)
+            _raise(error, self.folder, self._elsewhere)
 
     def _read_name(self, path: Path) -> PinnedName | None:
         try:
             return read_name(path)
         except OSError as error:
-            _raise(error, self.folder)
+            _raise(error, self.folder, self._elsewhere)
 
 
 class NoStore(ImageStore):
@@ -322,7 +328,7 @@ def _file_name(key: str) -> str:
     return f"name-{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def _raise(error: OSError, folder: Path) -> NoReturn:
+def _raise(error: OSError, folder: Path, elsewhere: str) -> NoReturn:
     if error.errno == errno.ENOSPC:
         raise no_space(folder) from None
     if error.errno == errno.EDQUOT:
@@ -330,7 +336,7 @@ def _raise(error: OSError, folder: Path) -> NoReturn:
     raise StoreError(
         f"the image store cannot be used: {error.strerror or error}",
         given=str(error.filename or folder),
-        next="name another place with EDF_IMAGESTORE",
+        next=elsewhere,
     ) from None
 
 

@@ -115,14 +115,23 @@ def verify(image: StoredImage) -> None:
     Raises:
         ImageError: it is another file now.
     """
+    same_as_imported(image, image.path)
+
+
+def same_as_imported(image: StoredImage, file: Path) -> None:
+    """Compare a file with what was imported as an image, which it is, or is a copy of.
+
+    Raises:
+        ImageError: it is another one.
+    """
     try:
-        found = file_digest(image.path)
+        found = file_digest(file)
     except OSError as error:
-        raise ImageError(f"the image cannot be read: {error.strerror}", given=str(image.path)) from None
+        raise ImageError(f"the image cannot be read: {error.strerror}", given=str(file)) from None
     if found != image.file_digest:
         raise ImageError(
             "the image has been damaged since it was imported",
             given=f"{image.path}: {found}",
             allowed=image.file_digest,
-            next=f"cordee env rm --force {image.digest}, and pull it again",
+            next=f"cordee env rm --force {image.digest}, and pull or build it again",
         )
