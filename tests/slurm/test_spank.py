@@ -453,11 +453,42 @@ def test_startup_runs_once_per_node_for_all_its_tasks_which_get_what_it_left(sit
 
 
 def test_a_startup_command_that_fails_ends_the_step_and_is_named(site):
-    site.edf("[startup]\ncommands = ['true', 'ls /nowhere']\n")
+    site.edf("[startup]\ncommands = ['true', 'echo told; ls /nowhere']\n")
     done = site.call("srun", "-n4", "--environment=./env.toml", "true")
     assert done.returncode == 125
-    assert "no container: start-up command 2 of 2 ended with exit code" in done.stderr
+    assert done.stderr.count("no container: start-up command 2 of 2 ended with exit code") == 1
+    assert done.stderr.startswith("told\n")
     assert "ls /nowhere" in done.stderr
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize("batch", [False, True])
+def test_scancel_ends_a_startup_that_runs_at_once_and_all_that_it_started(site, batch):
+    site.edf("[startup]\ncommands = ['sleep 7714 & sleep 7714']\n")
+    (site.folder / "job.sh").write_text("#!/bin/sh\n")
+    if batch:
+        site.out("sbatch", "--environment=./env.toml", "job.sh")
+    else:
+        step = site.start("srun", "-n4", "-N2", "--environment=./env.toml", "true")
+    until(lambda: len(processes_with("sleep\x007714")) == (2 if batch else 4), "the start-up does not run")
+    site.call("scancel", "--me")
+    until(lambda: not processes_with("sleep\x007714") and not holders(), "the start-up goes on", timeout_s=10.0)
+    until(lambda: not site.jobs(), "the job does not end", timeout_s=10.0)
+    if not batch:
+        step.communicate(timeout=30)
+        assert step.returncode != 0
+
+
+@pytest.mark.usefixtures("real")
+def test_a_holder_that_is_killed_during_the_startup_ends_the_step_with_the_reason(site):
+    site.edf("[startup]\ncommands = ['sleep 7715']\n")
+    step = site.start("srun", "-n2", "-N1", "--environment=./env.toml", "true")
+    until(lambda: processes_with("sleep\x007715"), "the start-up does not run")
+    os.kill(min(holders()), signal.SIGKILL)
+    _, words = step.communicate(timeout=30)
+    assert step.returncode == 125
+    assert "no container: what holds it ended during the start-up" in words
+    until(lambda: not processes_with("sleep\x007715"), "the start-up goes on")
 
 
 @pytest.mark.usefixtures("real")

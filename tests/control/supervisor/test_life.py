@@ -131,6 +131,12 @@ def test_a_failing_set_up_line_ends_the_run_by_vetting_with_its_words(job, start
     assert "set-up line 2 ended with exit code 127" in state.text
 
 
+def test_a_set_up_line_that_ends_the_shell_is_refused_as_ranks_would_have_no_environment(job, start):
+    state = start(job(toml='setup = ["export A=1", "exit 0"]')).wait_end()
+    assert state.reason == "vetting"
+    assert "set-up line 2 of 2 ended the shell with exit code 0" in state.text
+
+
 def test_a_node_that_lacks_a_module_is_bad_and_the_run_is_aborted(job, start):
     run = start(job(toml='[vet]\nmodules = ["json", "no_such_module"]\ncommands = ["bash"]'))
     state = run.wait_end()

@@ -18,7 +18,7 @@ from cordee.core.errors import CordeeError
 from cordee.core.secrets import secret_values
 from cordee.machine.processes.module_command import module_argv
 from cordee.machine.tasks.callbacks import WatchedTasks
-from cordee.machine.tasks.shell_lines import environment_in, lines_shell
+from cordee.machine.tasks.shell_lines import environment_in, lines_shell, lost_environment
 from cordee.machine.tasks.task import STDERR, Task, TaskExit
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import RunPlan, part_in
@@ -96,8 +96,13 @@ class Preparation:
             text = ended.text
             if ended.code == 0:
                 try:
-                    self._environment.now = environment_in(output.read_bytes())
+                    left = output.read_bytes()
                     output.unlink()
+                    lost = lost_environment(left, 0, self._lines, "set-up line")
+                    if lost is None:
+                        self._environment.now = environment_in(left)
+                    else:
+                        text = f"{lost[0]}: {lost[1]} ({lost[2]})"
                 except OSError as error:
                     text = f"the set-up's environment cannot be read: {error}"
             else:

@@ -13,12 +13,25 @@ if ! command -v module >/dev/null 2>&1; then
     if [ -r "$file" ]; then . "$file"; break; fi
   done
 fi
+cordee_env=$(command -v env)
 cordee_uptime() { read -r cordee_now cordee_idle </proc/uptime; }
 """
 _CHOOSE = 'command -v bash >/dev/null && exec bash -c "$1"; eval "$1"'
 _STEP = b"cordee_step"
+# Told last: a line that ends the shell, or swallows what is behind it, leaves no environment, which is not an empty one.
+_END = b"cordee_end="
 # Of the shell, of the script, and of whoever started it.
-_NOT_KEPT = (b"_", b"SHLVL", b"cordee_status", b"cordee_began", b"cordee_now", b"cordee_idle", b"CORDEE_TASK", _STEP)
+_NOT_KEPT = (
+    b"_",
+    b"SHLVL",
+    b"cordee_status",
+    b"cordee_began",
+    b"cordee_now",
+    b"cordee_idle",
+    b"cordee_env",
+    b"CORDEE_TASK",
+    _STEP,
+)
 
 
 class LineTiming:
@@ -42,7 +55,7 @@ def lines_script(lines: Sequence[str], output: str, what: str = "set-up line") -
     Args:
         lines: of shell.
         output: the file that gets, with a NUL behind each, how every line ended and then the environment; empty: what is
-            open as descriptor 3.
+            open as descriptor 3. Without an end, as `has_ended` has it, there is no environment in it.
         what: a line is called in the words on standard error for one that failed; empty: without those.
     """
     told = f'  echo "cordee: {what} {{}} ended with exit code $cordee_status" >&2\n' if what else ""
@@ -60,16 +73,22 @@ def lines_script(lines: Sequence[str], output: str, what: str = "set-up line") -
             '  exit "$cordee_status"\n'
             "fi\n"
         )
-    parts.append(f"env -0 {into}\n")
+    # A line may have taken the program's folder off the PATH.
+    parts.append(f"\"${{cordee_env:-env}}\" -0 {into} && printf 'cordee_end=\\0' {into}\n")
     return "".join(parts)
 
 
+def has_ended(output: bytes) -> bool:
+    """Return whether a script came to its end, and the environment in its output is all of it."""
+    return output.endswith(b"\0" + _END + b"\0")
+
+
 def environment_in(output: bytes) -> dict[str, str]:
-    """Return the environment that a script left; shell functions and the script's own variables are kept out."""
+    """Return the environment that a script left, without the script's own variables."""
     env = {}
     for entry in output.split(b"\0"):
         name, equals, value = entry.partition(b"=")
-        if equals and name not in _NOT_KEPT:
+        if equals and name not in (*_NOT_KEPT, _END[:-1]):
             env[name.decode(errors="surrogateescape")] = value.decode(errors="surrogateescape")
     return env
 
@@ -94,6 +113,28 @@ def failed_line(timings: Sequence[LineTiming], count: int) -> int:
     """
     last = timings[-1].number if timings and timings[-1].code else len(timings) + 1
     return min(last, count)
+
+
+def lost_environment(output: bytes, code: int | None, lines: Sequence[str], what: str) -> tuple[str, str, str] | None:
+    """Return what is wrong, the line and what to do where no line failed and yet there is no environment; else None.
+
+    Args:
+        output: of the script.
+        code: its exit code; None: it was killed.
+        lines: as given.
+        what: a line is called.
+    """
+    timings = timings_in(output)
+    all_told = len(timings) == len(lines) and not timings[-1].code
+    if has_ended(output) or code is None or (code != 0 and not all_told):
+        return None
+    if all_told:
+        text = f"what the {what}s leave cannot be read: `env -0` failed"
+        return text, lines[-1], "the image needs an `env` that knows -0, as of coreutils or busybox"
+    failed = failed_line(timings, len(lines))
+    text = f"{what} {failed} of {len(lines)} ended the shell with exit code 0, and what is exported would be lost"
+    hint = "leave out `exit` and `exec`, or put them in parentheses: (exec PROGRAM); close quotes and here-documents"
+    return text, lines[failed - 1], hint
 
 
 def _quoted(text: str) -> str:

@@ -124,6 +124,25 @@ def test_a_view_that_is_not_there_or_not_clear_is_refused_with_those_there_are(r
         assert words in str(caught.value)
 
 
+def test_a_view_that_would_hide_another_ones_file_is_refused(resolved, uenv, tmp_path):
+    other = shutil.copy(uenv, tmp_path / "other.squashfs")
+    with pytest.raises(DocumentError, match=f"mounted at /user-environment, where {uenv} is, and hide it"):
+        resolved(f'[stack]\nviews = ["{uenv}:default", "{other}:default"]\n')
+    resolved(f'[stack]\nviews = ["{uenv}:default", "{uenv}:empty"]\n')
+
+
+def test_a_view_of_something_else_than_a_squashfs_is_called_so(resolved, tmp_path):
+    (tmp_path / "page").write_text("<html>")
+    for name in ("page", ""):
+        with pytest.raises(DocumentError, match="is no squashfs file"):
+            resolved(f'[stack]\nviews = ["{tmp_path}/{name}:default"]\n')
+
+
+def test_a_module_is_a_name_and_no_command_of_the_shell(resolved):
+    found = resolved('[stack]\nmodules = ["cuda;touch$IFS/x"]\n')
+    assert found.environment.startup == ("module load 'cuda;touch$IFS/x'",)
+
+
 def test_a_file_that_is_not_on_this_machine_is_left_to_the_machine_that_has_it(resolved):
     found = resolved('[stack]\nviews = ["/store/nowhere.squashfs:default"]\n')
     assert found.environment.mounts == (ContainerMount("/store/nowhere.squashfs", "/user-environment", ("sqsh",)),)

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from cordee.systems.environments.node.document import ContainerMount
 from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import EngineLaunch
 from cordee.testing.containers import ENV, environment_in, left_behind
@@ -44,6 +45,26 @@ def test_the_first_command_that_fails_is_named_and_nothing_after_it_runs(images,
     assert (done.returncode, done.stdout) == (125, "")
     assert "start-up command 2 of 3 ended with exit code 7\n  given:   (exit 7)" in done.stderr
     assert "after" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("commands", "failed"),
+    [
+        (("export A=1", "exit 0", "true"), "2 of 3"),
+        (("exec true",), "1 of 1"),
+        (("cat <<END\nopen", "true"), "1 of 2"),
+        (("exec 3>/dev/null", "true"), "1 of 2"),
+    ],
+)
+def test_a_command_that_ends_the_shell_is_refused_as_the_environment_would_be_lost(run, commands, failed):
+    done = run("echo", "ran", startup=commands)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert f"start-up command {failed} ended the shell with exit code 0" in done.stderr
+
+
+def test_a_startup_may_take_the_folder_of_env_off_the_path(run):
+    done = run("/bin/sh", "-c", "echo $A $PATH", startup=("export A=1 PATH=/nowhere",))
+    assert done.stdout == "1 /nowhere\n", done.stderr
 
 
 def test_a_startup_that_hangs_is_ended_at_its_limit_with_what_it_started(run, images):
@@ -186,3 +207,50 @@ def test_a_user_can_write_into_a_squashfs_that_root_has_made(run, who):
     done = run("sh", "-c", "echo x >> /etc/passwd && touch /usr/new && stat -c %u /usr", kind="squashfs")
     assert done.returncode == 0, done.stderr
     assert done.stdout == ("1000\n" if who else "0\n")
+
+
+def test_a_folder_of_another_use_is_no_overlay_and_stays_as_it_is(run, place, who):
+    mine = place / "theirs/work/work"
+    mine.mkdir(parents=True)
+    (mine / "data").write_text("precious")
+    done = run("true", overlay=str(place / "theirs"))
+    assert done.returncode == 125
+    assert "holds other things" in done.stderr
+    assert (mine / "data").read_text() == "precious"
+
+
+def test_a_writer_is_told_of_the_reader_that_is_there_and_not_of_the_last_writer(images, place):
+    def words(writable: bool, *program: str) -> list[str]:
+        environment = environment_in(images, overlay=str(place / "o"), writable=writable)
+        return find_engine("namespace").argv(environment, EngineLaunch(program, ENV))
+
+    subprocess.run(words(True, "true"), env=ENV, check=True)
+    with subprocess.Popen(
+        words(False, "sh", "-c", "echo up; read x"), env=ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"up\n"
+        done = subprocess.run(words(True, "true"), env=ENV, capture_output=True, text=True)
+        reader.communicate(b"\n")
+    assert f"process {reader.pid} on" in done.stderr
+    assert "which reads it" in done.stderr
+
+
+def test_a_damaged_overlay_is_named_by_its_own_path(run, place):
+    for name in ("folder", "bytes"):
+        assert run("true", overlay=str(place / name)).returncode == 0
+        (place / name / "kind").unlink()
+    (place / "folder/kind").mkdir()
+    (place / "bytes/kind").write_bytes(b"\xff\xfe")
+    for name, words in (("folder", f"{place}/folder/kind"), ("bytes", "the overlay was written by")):
+        done = run("true", overlay=str(place / name))
+        assert done.returncode == 125
+        assert words in done.stderr
+
+
+def test_a_squashfs_with_a_sound_head_and_nothing_behind_it_is_refused(run, images, place):
+    whole = (images / "root.sqsh").read_bytes()
+    (place / "damaged.sqsh").write_bytes(whole[:96] + bytes(len(whole) - 96))
+    done = run("true", mounts=(ContainerMount(str(place / "damaged.sqsh"), "/opt/x", ("sqsh",)),))
+    assert done.returncode == 125
+    assert f"{place}/damaged.sqsh" in done.stderr

@@ -154,11 +154,13 @@ def _laid(stack: StackTables, made: EdfExpansion) -> list[LaidView]:
     found: list[LaidView] = []
     if stack.views:
         # Deferred: it looks into squashfs files, and stands in front of every command.
-        from cordee.systems.environments.edf.views import ViewError, lay
+        from cordee.systems.environments.edf.views import ViewError, lay, refuse_covered
 
         for asked, given in stack.views:
             try:
-                found.append(lay(asked))
+                view = lay(asked)
+                refuse_covered(view, found)
+                found.append(view)
             except ViewError as error:
                 details: dict[str, Any] = {"given": error.given, "allowed": error.allowed, "next": error.next}
                 made.findings.append(fault(given.edf, given.keys, error.text, "bad-view", **details))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,7 @@ class StackTables:
 
     def settings(self) -> dict[str, Any]:
         """Return the fields of `Environment` that these tables give; modules are loaded before the first command."""
-        modules = [f"module load {' '.join(self._modules)}"] if self._modules else []
+        modules = [f"module load {' '.join(map(shlex.quote, self._modules))}"] if self._modules else []
         return {
             "startup": (*modules, *self._commands),
             "startup_s": self._timeout_s,

@@ -7,14 +7,16 @@ lists of changes to variables. Any other file is a prefix, such as a packed virt
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cordee.core.words import did_you_mean
 from cordee.machine.foreign_files import parse_json
 from cordee.systems.environments.edf.stack import StackView
 from cordee.systems.environments.images.enroot import reader_of
+from cordee.systems.environments.images.squash import is_squashfs
 from cordee.systems.environments.node.document import SQUASHFS_FLAG, ContainerMount, ContainerRoot
 from cordee.systems.environments.node.patches import APPEND, PREPEND, SET, UNSET
 
@@ -50,6 +52,9 @@ def lay(asked: StackView) -> LaidView:
     if not os.path.exists(asked.file):
         target = asked.target or DEFAULT_TARGET
         return LaidView(label, ContainerMount(asked.file, target, (SQUASHFS_FLAG,)))
+    if not is_squashfs(Path(asked.file)):
+        hint = "give the squashfs file of a uenv, or one that `cordee env pack` has made; copy it again if it was one"
+        raise ViewError("is no squashfs file", asked.file, None, hint)
     read = reader_of(ContainerRoot("squashfs", asked.file))
     if read is None:
         raise ViewError(
@@ -75,10 +80,22 @@ def lay(asked: StackView) -> LaidView:
     return LaidView(label, ContainerMount(asked.file, asked.target or own, (SQUASHFS_FLAG,)), tuple(found))
 
 
+def refuse_covered(view: LaidView, before: Sequence[LaidView]) -> None:
+    """Refuse a view whose mount would hide the file of one before it.
+
+    Raises:
+        ViewError: it would.
+    """
+    for other in before:
+        if other.mount.target == view.mount.target and other.mount.source != view.mount.source:
+            text = f"would be mounted at {view.mount.target}, where {other.mount.source} is, and hide it"
+            raise ViewError(text, view.mount.source, None, "take one of the two out")
+
+
 def _prefix(asked: StackView, label: str, has: Mapping[str, bool]) -> LaidView:
     if asked.views:
         text = f"has no views: there is no {META} in it"
-        raise ViewError(text, asked.views[0], [], "give FILE:/TARGET for a packed environment, or the file of a uenv")
+        raise ViewError(text, asked.views[0], None, "give FILE:/TARGET for a packed environment, or the file of a uenv")
     if not asked.target:
         raise ViewError(
             "does not say where it belongs",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Awaitable, Callable, Sequence
 
 from cordee.core.errors import CordeeError
-from cordee.machine.tasks.shell_lines import environment_in, failed_line, lines_shell, timings_in
+from cordee.machine.tasks.shell_lines import environment_in, failed_line, lines_shell, lost_environment, timings_in
 from cordee.machine.tasks.task import Task, TaskExit
 from cordee.systems.environments.node.document import Environment
 from cordee.systems.environments.node.engines.namespace.startup import WHAT, told
@@ -69,6 +69,9 @@ class NodeStartup:
         finally:
             output.unlink()
         timings = timings_in(found)
+        lost = lost_environment(found, ended.code if ended.reason == "exited" else None, lines, WHAT)
+        if lost is not None:
+            raise CordeeError(lost[0], given=lost[1], next=lost[2])
         if ended.code != 0 or ended.reason != "exited":
             raise _failed(lines, failed_line(timings, len(lines)), ended, here.startup_s)
         after = environment_in(found)

@@ -2,9 +2,9 @@
 
 Standard input and output are one socket to the plugin, in records that end with a NUL byte. The plugin asks by
 `variable=NAME=VALUE` for each variable of the job, `document=WORD` (see `carried`), `bind=PATH:...` for what a site shows in
-every container, `script=PATH` for a batch script, then `go=`. It is answered by `wait=SECONDS`, first, where start-up commands
-may take longer, `say=TEXT` for whoever waits, `entrypoint=WORD` for each word of an entrypoint, and by what the namespace engine's `hold --plain` prints; an empty record is the last one, and
-`error TEXT` stands for a container that cannot be had. The end of the socket, which is also what a killed slurmstepd
+every container, `script=PATH` for a batch script, then `go=`. It is answered by `say=TEXT` for whoever waits, `entrypoint=WORD`
+for each word of an entrypoint, and by what the namespace engine's `hold --plain` prints; an empty record is the last one, and
+`error TEXT` stands for a container that cannot be had. What start-up commands leave comes by descriptor 3, a file in memory. The end of the socket, which is also what a killed slurmstepd
 leaves, ends the container with everything in it.
 """
 
@@ -29,7 +29,7 @@ from cordee.systems.environments.node.spank.carried import carried
 from cordee.systems.environments.node.ssh_access import ssh_request
 
 ENGINE = "namespace"
-_SOCKET = 0
+_SOCKET, _STARTUP = 0, 3
 _READ_BYTES = 65536
 _VARIABLE, _CARRIED = "variable", "SLURM_CORDEE_"
 # An image may have been made from inside a job: where a task stands in its job is said by Slurm alone.
@@ -107,7 +107,16 @@ def become_holder(environment: Environment, variables: dict[str, str]) -> NoRetu
         hooks = oci_hooks(environment, os.environ) if environment.image else []
         json.dump({**environment.document(), "oci_hooks": hooks}, file)
     tell = ["--tell", str(_ssh_beside(environment, variables))] if is_on(environment.annotations, "ssh") else []
-    words = [*first_words(), "hold", "--plain", *tell, "--document", f"/proc/self/fd/{descriptor}"]
+    words = [
+        *first_words(),
+        "hold",
+        "--plain",
+        *tell,
+        "--startup",
+        str(_STARTUP),
+        "--document",
+        f"/proc/self/fd/{descriptor}",
+    ]
     os.execve(words[0], words, {**os.environ, **variables})
 
 
@@ -154,7 +163,6 @@ def main() -> int:
         warnings: list[str] = []
         environment = ready_here(asked_for(request), {**os.environ, **variables}, warnings.append)
         require(environment)
-        send([f"wait={environment.startup_s:.0f}"] if environment.startup else [])
         send(f"say={warning}" for warning in warnings)
         send(f"entrypoint={word}" for word in environment.config.entrypoint if environment.entrypoint)
         become_holder(environment, variables)

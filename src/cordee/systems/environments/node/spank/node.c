@@ -18,11 +18,13 @@ static struct {
 	bool joined;
 	bool batch;
 	int socket; /* to what holds the container */
+	int startup; /* in memory: what the start-up commands left, complete once it is sealed */
+	int words;   /* in memory: what what holds it, and the start-up commands, print */
 	int mount_ns, user_ns;
 	pid_t stepd;
 	char *records; /* what it said, NUL-terminated records */
 	size_t size;
-} container = {false, false, false, -1, -1, -1, 0, NULL, 0};
+} container = {false, false, false, -1, -1, -1, -1, -1, 0, NULL, 0};
 
 static const char *node_name(void)
 {
@@ -66,12 +68,10 @@ static bool send_text(int to, const char *data, bool end, time_t deadline)
 	return true;
 }
 
-/* Read records until an empty one; the size read, 0 at an early end or after the deadline. A first record `wait=SECONDS` says
- * how much longer the container may take, as start-up commands do. */
+/* Read records until an empty one; the size read, 0 at an early end or after the deadline. */
 static size_t receive(int from, char **data, time_t deadline)
 {
 	size_t size = 0, room = 65536;
-	bool waits = false;
 
 	*data = malloc(room);
 	while (*data && time(NULL) <= deadline) {
@@ -82,10 +82,6 @@ static size_t receive(int from, char **data, time_t deadline)
 		if (got == 0 || (got < 0 && errno != EINTR))
 			return 0;
 		size += got > 0 ? got : 0;
-		if (!waits && size > 5 && memchr(*data, '\0', size) && strncmp(*data, "wait=", 5) == 0) {
-			deadline += atoi(*data + 5);
-			waits = true;
-		}
 		if (size > 1 && (*data)[size - 1] == '\0' && (*data)[size - 2] == '\0')
 			return size;
 		if (size == room)
@@ -116,7 +112,7 @@ static void close_all_above(int last)
 }
 
 /* Become the user for good: the effective user is set already, root is only what slurmstepd could go back to. */
-static void start_holder(int end, int words, uid_t uid, gid_t gid)
+static void start_holder(int end, uid_t uid, gid_t gid)
 {
 	static char node[300];
 	char *environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", node, NULL};
@@ -130,8 +126,10 @@ static void start_holder(int end, int words, uid_t uid, gid_t gid)
 	snprintf(node, sizeof(node), "SLURMD_NODENAME=%s", node_name());
 	dup2(end, 0);
 	dup2(end, 1);
-	dup2(words, 2);
-	close_all_above(2);
+	dup2(container.words, 2);
+	dup2(container.startup, 3);
+	fcntl(3, F_SETFD, 0); /* it may have had this number before */
+	close_all_above(3);
 	/* slurmstepd may be spared when memory runs out; what serves files to tasks is not. */
 	if ((end = open("/proc/self/oom_score_adj", O_WRONLY)) >= 0) {
 		dprintf(end, "0");
@@ -194,12 +192,14 @@ static const char *open_namespaces(void)
 /* Start what holds the container and hear what it says; words on the step's standard error when there is none. */
 static void hold(char **environment, const char *script)
 {
-	int ends[2], words = memfd_create("words", MFD_CLOEXEC), status;
+	int ends[2], status;
 	time_t deadline = time(NULL) + site.timeout_s;
 	char last[2000] = "";
 	const char *problem;
 
-	if (words < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) {
+	container.words = memfd_create("words", MFD_CLOEXEC);
+	container.startup = memfd_create("startup", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (container.words < 0 || container.startup < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) {
 		slurm_error("cordee: node %s: %s", node_name(), strerror(errno));
 		container.failed = true;
 		return;
@@ -208,7 +208,7 @@ static void hold(char **environment, const char *script)
 	container.socket = ends[0];
 	pid_t child = fork();
 	if (child == 0)
-		start_holder(ends[1], words, geteuid(), getegid());
+		start_holder(ends[1], geteuid(), getegid());
 	close(ends[1]);
 	if (child > 0)
 		waitpid(child, &status, 0);
@@ -219,8 +219,7 @@ static void hold(char **environment, const char *script)
 	else if (time(NULL) > deadline)
 		problem = "it was not there in time (timeout_s= of plugstack.conf)";
 	else
-		problem = pread(words, last, sizeof(last) - 1, 0) > 0 ? last : "what starts it ended without a word";
-	close(words);
+		problem = pread(container.words, last, sizeof(last) - 1, 0) > 0 ? last : "what starts it ended without a word";
 	container.failed = problem != NULL;
 	container.joined = problem == NULL;
 	if (problem)
@@ -300,11 +299,9 @@ static void lengthen(spank_t spank, const char *name, const char *value, bool fr
 }
 
 /* What the environment definition file sets goes before the image, and the image before the host. */
-static void set_variables(spank_t spank)
+static void set_variables(spank_t spank, const char *records, size_t size)
 {
-	const char *end = container.records + container.size;
-
-	for (char *record = container.records; record < end; record += strlen(record) + 1) {
+	for (const char *record = records; record < records + size; record += strlen(record) + 1) {
 		bool back = strncmp(record, "append ", 7) == 0, front = strncmp(record, "prepend ", 8) == 0;
 		if (strncmp(record, "unset ", 6) == 0)
 			spank_unsetenv(spank, record + 6);
@@ -318,6 +315,68 @@ static void set_variables(spank_t spank)
 			spank_setenv(spank, name, value, 1);
 		free(name);
 	}
+}
+
+/* Show the last of what start-up commands have printed, which nobody else reads. */
+static void show_words(void)
+{
+	char last[2000];
+	off_t size = lseek(container.words, 0, SEEK_END), shown = sizeof(last) - 1;
+	ssize_t got = pread(container.words, last, shown, size > shown ? size - shown : 0);
+
+	while (got > 0 && last[got - 1] == '\n')
+		got--;
+	if (got <= 0)
+		return;
+	last[got] = '\0';
+	slurm_spank_log("%s", last);
+}
+
+/* Wait until the start-up commands have ended, and take what they left; ends the task where they failed. Tasks wait, since a
+ * slurmstepd that has not started them yet hears of no signal and no scancel. */
+static void await_startup(spank_t spank)
+{
+	struct pollfd wait = {container.socket, POLLIN, 0};
+	const char *problem = NULL, *said = NULL;
+	uint32_t task = 0;
+	off_t size;
+	char *records, rest;
+
+	if (!answer("startup="))
+		return;
+	prctl(PR_SET_NAME, "cordee-startup"); /* proctrack/linuxproc spares all that are called slurmstepd */
+	while (!(fcntl(container.startup, F_GET_SEALS) & F_SEAL_WRITE) && !problem) {
+		if (poll(&wait, 1, 20) > 0 && recv(container.socket, &rest, 1, MSG_DONTWAIT | MSG_PEEK) == 0)
+			problem = "what holds it ended during the start-up";
+		if (getppid() != container.stepd)
+			_exit(EXIT_ENGINE);
+	}
+	size = lseek(container.startup, 0, SEEK_END);
+	records = calloc(1, size + 1);
+	if (!records || pread(container.startup, records, size, 0) != size)
+		give_up("what the start-up left", "cannot be read");
+	for (char *record = records; !problem && record < records + size; record += strlen(record) + 1) {
+		if (strncmp(record, "error ", 6) == 0)
+			problem = record + 6;
+		if (strncmp(record, "say=", 4) == 0)
+			said = record + 4;
+	}
+	/* Once for all tasks of the node. */
+	if (spank_get_item(spank, S_TASK_ID, &task) == ESPANK_SUCCESS && task == 0) {
+		if (problem) {
+			show_words();
+			slurm_error("cordee: node %s: no container: %s", node_name(), problem);
+		} else if (said)
+			slurm_spank_log("cordee: node %s: %s", node_name(), said);
+	}
+	if (problem)
+		_exit(EXIT_ENGINE);
+	set_variables(spank, records, size);
+	free(records);
+}
+
+static void set_path(spank_t spank)
+{
 	/* With --export=NONE there is none, and the path that srun found is not the container's. */
 	spank_setenv(spank, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 0);
 }
@@ -359,8 +418,10 @@ int slurm_spank_task_init(spank_t spank, int count, char **words)
 		_exit(EXIT_ENGINE);
 	if (!container.joined)
 		return 0;
+	set_variables(spank, container.records, container.size);
+	await_startup(spank);
 	join();
-	set_variables(spank);
+	set_path(spank);
 	if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS || argc < 1 ||
 	    spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS)
 		return 0;

@@ -8,13 +8,16 @@ watch, sits outside: when the holder has ended, by whatever, it kills what is st
 for whoever waits, then for the variables, to be done in their order, `env NAME=VALUE`, `unset NAME`, `default NAME=VALUE`
 (where it is not set), `append NAME=VALUE` and `prepend NAME=VALUE` (to a list with colons). Or one, `error TEXT`.
 With `--document FILE` the container is that of a `cordee.environment/1` document in place of the words; only then are
-there variables of the EDF and the image among the records, and start-up commands are run, in the environment in which this
-process is started with the document's own over it. With `--tell NUMBER` a descriptor gets, when the container is up, the JSON
-line that is printed without `--plain`, with `left`, the changes of the start-up.
+there variables of the EDF and the image among the records, and start-up commands are run once they are written, in the
+environment in which this process is started with the document's own over it. `startup=` among the records says that there are
+such; what they leave goes, as further records, perhaps `error TEXT`, to the file in memory that `--startup NUMBER` names, which is
+sealed then. With `--tell NUMBER` a descriptor gets, when all that is done, the JSON line that is printed without `--plain`, with
+`left`, the changes of the start-up.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 
@@ -38,10 +41,13 @@ if TYPE_CHECKING:
 
 def hold(words: list[str]) -> int:
     """Open the container of the words, say how to enter it, and keep it until standard input ends; return the exit code."""
-    plain, tell = words[:1] == ["--plain"], 0
+    plain, tell, left_to = words[:1] == ["--plain"], 0, 0
     words = words[1:] if plain else words
     if words[:1] == ["--tell"]:
         tell, words = int(words[1]), words[2:]
+    if words[:1] == ["--startup"]:
+        left_to, words = int(words[1]), words[2:]
+        os.set_inheritable(left_to, False)
     document: dict[str, Any] = {}
     for number in (2, 15):
         kernel.default_signal(number)
@@ -64,7 +70,6 @@ def hold(words: list[str]) -> int:
                 next="set workdir to a folder of the image, or mount one there",
             )
         be_watched(watch, os.getpid())
-        startup = _start_up(root, request, document)
     except (EngineRefused, OSError) as error:
         refused = (
             error if isinstance(error, EngineRefused) else EngineRefused(f"the container could not be made: {error}")
@@ -75,17 +80,25 @@ def hold(words: list[str]) -> int:
             say_refused(refused)
         kernel.end(servers)
         return ENGINE
-    _say_open(root, request, document, plain, startup)
+    _say_open(root, request, document, plain)
+    code, left = 0, None
+    try:
+        left = _start_up(root, request, document, left_to)
+    except (EngineRefused, OSError) as error:
+        # It stays until it is told to end, as for a start-up that went well: whoever waits is not to take it for killed.
+        code = ENGINE
+        _leave(left_to, [f"error {error.words() if isinstance(error, EngineRefused) else error}"])
     if tell:
-        answer = {"enter": _enter(root), "left": startup.left}
-        os.write(tell, json.dumps(answer).encode("utf-8", "surrogateescape") + b"\n")
+        if left is not None:
+            answer = {"enter": _enter(root), "left": left}
+            os.write(tell, json.dumps(answer).encode("utf-8", "surrogateescape") + b"\n")
         os.close(tell)
     while os.read(0, 4096):
         pass
     # What runs inside ends before what serves its files: nothing is to crash on the way.
     empty(os.readlink("/proc/self/ns/mnt"), {os.getpid(), *servers})
     kernel.end(servers)
-    return 0
+    return code
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -113,27 +126,38 @@ def _request_of_document(document: dict[str, Any]) -> ContainerRequest:
     return request
 
 
-class _StartUp:
-    """What the start-up commands of a document have changed, as `node.patches` has it, and a line about them."""
+def _start_up(
+    root: MountedRoot, request: ContainerRequest, document: dict[str, Any], left_to: int
+) -> list[tuple[str, str, str]]:
+    """Run the start-up commands of a document; return what they have changed, as `node.patches` has it.
 
-    def __init__(self) -> None:
-        self.left: list[tuple[str, str, str]] = []
-        self.told = ""
-
-
-def _start_up(root: MountedRoot, request: ContainerRequest, document: dict[str, Any]) -> _StartUp:
-    found = _StartUp()
-    lines = list(document.get("startup") or ())
+    Raises:
+        EngineRefused: one failed, or standard input ended.
+    """
+    lines = request.startup if left_to else []
     if not lines:
-        return found
+        return []
     own = [(kind, name, value) for kind, name, value in _variables(document) if kind != "default"]
     before = patched({os.fsdecode(name): os.fsdecode(value) for name, value in os.environb.items()}, own)
     env = {os.fsencode(name): os.fsencode(value) for name, value in before.items()}
     add_variables(env, root.variables, root.appended)
     begun = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
-    after, found.told = run_startup(lines, float(document["startup_s"]), env, request.workdir or "/", set())
-    found.left = patches_between(begun, {os.fsdecode(name): os.fsdecode(value) for name, value in after.items()})
-    return found
+    after, told = run_startup(lines, float(document["startup_s"]), env, request.workdir or "/", set(), unless_ended=0)
+    left = patches_between(begun, {os.fsdecode(name): os.fsdecode(value) for name, value in after.items()})
+    _leave(left_to, [f"say={told}", *map(_record, left)])
+    return left
+
+
+def _leave(left_to: int, records: list[str]) -> None:
+    """Write records into a file in memory, and let it be seen that these are all."""
+    with open(left_to, "wb", closefd=False) as file:
+        file.write(b"".join(os.fsencode(record) + b"\0" for record in records))
+    fcntl.fcntl(left_to, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+
+
+def _record(change: tuple[str, str, str]) -> str:
+    kind, name, value = change
+    return f"unset {name}" if kind == UNSET else f"{'env' if kind == SET else kind} {name}={value}"
 
 
 def _enter(root: MountedRoot) -> list[str]:
@@ -148,20 +172,16 @@ def _enter(root: MountedRoot) -> list[str]:
     ]
 
 
-def _say_open(
-    root: MountedRoot, request: ContainerRequest, document: dict[str, Any], plain: bool, startup: _StartUp
-) -> None:
+def _say_open(root: MountedRoot, request: ContainerRequest, document: dict[str, Any], plain: bool) -> None:
     pid = os.getpid()
     if not plain:
         say_open(_enter(root), pid, root.user)
         return
     records = [f"pid={pid}", f"user={int(root.user)}", f"workdir={request.workdir or ''}"]
-    records += [f"say={startup.told}"] if startup.told else []
+    records += ["startup="] if request.startup else []
     changes = [*_variables(document), *(("default", name, value) for name, value in root.variables)]
-    changes += [*((APPEND, name, value) for name, value in root.appended), *startup.left]
-    for kind, name, value in changes:
-        records.append(f"unset {name}" if kind == UNSET else f"{'env' if kind == SET else kind} {name}={value}")
-    write("".join(f"{record}\0" for record in records) + "\0")
+    changes += [(APPEND, name, value) for name, value in root.appended]
+    write("".join(f"{record}\0" for record in [*records, *map(_record, changes)]) + "\0")
 
 
 def _variables(document: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -6,7 +6,7 @@ import os
 import select
 import time
 
-from cordee.machine.tasks.shell_lines import environment_in, failed_line, lines_shell, timings_in
+from cordee.machine.tasks.shell_lines import environment_in, failed_line, lines_shell, lost_environment, timings_in
 from cordee.systems.environments.node.engines.namespace import kernel
 from cordee.systems.environments.node.engines.namespace.execute import say
 from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
@@ -19,7 +19,12 @@ _OF_THE_SHELL = (b"PWD", b"OLDPWD")
 
 
 def run_startup(
-    lines: list[str], limit_s: float, environment: dict[bytes, bytes], workdir: str, blocked: set[int]
+    lines: list[str],
+    limit_s: float,
+    environment: dict[bytes, bytes],
+    workdir: str,
+    blocked: set[int],
+    unless_ended: int = -1,
 ) -> tuple[dict[bytes, bytes], str]:
     """Run the commands in one shell and return the environment that they leave, and a line about how long they took.
 
@@ -31,9 +36,10 @@ def run_startup(
         environment: that they begin with.
         workdir: where.
         blocked: signals that they shall have blocked, and no others.
+        unless_ended: a descriptor whose end ends them; -1: none.
 
     Raises:
-        EngineRefused: one failed, or took too long.
+        EngineRefused: one failed, took too long or was interrupted.
     """
     reading, writing = os.pipe()
     began = time.monotonic()
@@ -41,10 +47,13 @@ def run_startup(
     if pid == 0:
         _become_shell(lines, environment, workdir, writing, blocked)
     os.close(writing)
-    output, status = _await(pid, reading, began + limit_s)
+    output, status = _await(pid, reading, began + limit_s, unless_ended)
     os.close(reading)
     seconds = time.monotonic() - began
     done = timings_in(output)
+    lost = lost_environment(output, status, lines, WHAT)
+    if lost is not None:
+        raise EngineRefused(lost[0], given=lost[1], next=lost[2])
     if status != 0:
         failed = failed_line(done, len(lines))
         line = lines[failed - 1]
@@ -93,17 +102,18 @@ def _become_shell(
         os._exit(127)
 
 
-def _await(pid: int, reading: int, deadline: float) -> tuple[bytes, int | None]:
+def _await(pid: int, reading: int, deadline: float, unless_ended: int) -> tuple[bytes, int | None]:
     """Return what the shell wrote, and its exit code; None: it was killed at the deadline."""
     output, status = b"", None
     os.set_blocking(reading, False)
     while status is None:
-        select.select([reading], [], [], _TICK_S)
+        ready, _, _ = select.select([reading, *([unless_ended] if unless_ended >= 0 else [])], [], [], _TICK_S)
         ended, word = os.waitpid(pid, os.WNOHANG)
         if ended:
             status = kernel.exit_code(word)
         output += _drained(reading)
-        if status is None and any(number in kernel.pending_signals() for number in _ENDING):
+        interrupted = unless_ended in ready or any(number in kernel.pending_signals() for number in _ENDING)
+        if status is None and interrupted:
             _kill(pid)
             raise EngineRefused("the start-up was interrupted by a signal")
         if status is None and time.monotonic() > deadline:

@@ -36,10 +36,17 @@ class KeptLayer:
         self.path, self.writable = path, writable
         self.server, self._seen = 0, ""
         try:
-            for folder in (path, f"{path}/upper", f"{path}/work"):
-                if not os.path.isdir(folder):
-                    os.mkdir(folder, 0o755 if folder.endswith("upper") else 0o700)
+            self._make(path, 0o700)
+            # overlayfs clears its `work`, which may be somebody's in a folder of another use.
+            if os.listdir(path) and not os.path.lexists(f"{path}/lock"):
+                raise EngineRefused(
+                    "the folder of the overlay holds other things, and is no overlay",
+                    given=path,
+                    next="name a folder in `[stack] overlay` that is empty or not there yet",
+                )
             self._lock = os.open(f"{path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._make(f"{path}/upper", 0o755)
+            self._make(f"{path}/work", 0o700)
             self._folder = os.open(path, os.O_PATH | os.O_DIRECTORY)
         except OSError as error:
             raise EngineRefused(
@@ -48,6 +55,14 @@ class KeptLayer:
                 next="name a folder of yours in `[stack] overlay`; the folder above it has to be there",
             ) from None
         self._take()
+
+    @staticmethod
+    def _make(folder: str, mode: int) -> None:
+        try:
+            os.mkdir(folder, mode)
+        except FileExistsError:  # perhaps made by another container that starts now
+            if not os.path.isdir(folder):
+                raise
 
     def _take(self) -> None:
         try:
@@ -65,10 +80,14 @@ class KeptLayer:
                 given=self.path,
                 next="put it on a file system with locks (flock)",
             ) from None
-        if self.writable:
-            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        how = "" if self.writable else ", which reads it, perhaps with others"
+        note = f"process {os.getpid()} on {os.uname().nodename} since {now}{how}\n"
+        try:
             os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, f"process {os.getpid()} on {os.uname().nodename} since {now}\n".encode(), 0)
+            os.pwrite(self._lock, note.encode(), 0)
+        except OSError:
+            pass  # on a full file system a container has to open all the same, to remove something
 
     def check(self, kind: str) -> None:
         """Note by what the overlay is written.
@@ -77,20 +96,26 @@ class KeptLayer:
             EngineRefused: it was written by something else, which reads it differently.
         """
         place = self.own("kind")
+        before = ""
         try:
-            with open(place, encoding="utf-8") as file:
-                before = file.read().strip()
-        except FileNotFoundError:
-            before = ""
+            if os.path.lexists(place):
+                with open(place, encoding="utf-8", errors="replace") as file:
+                    before = file.read(100).strip()
+            if not before and self.writable:
+                with open(place, "w", encoding="utf-8") as file:
+                    file.write(kind + "\n")
+        except OSError as error:
+            raise EngineRefused(
+                f"the overlay cannot be used: {error.strerror}: {self.path}/kind",
+                given=self.path,
+                next="put it on a file system with space, or take another folder",
+            ) from None
         if before and before != kind:
             raise EngineRefused(
                 f"the overlay was written by {before}, and would be used by {kind} here, which marks removed files otherwise",
                 given=self.path,
                 next="use it as before, or take another folder",
             )
-        if not before and self.writable:
-            with open(place, "w", encoding="utf-8") as file:
-                file.write(kind + "\n")
 
     def show(self, stage: str) -> None:
         """Mount the folder below the stage: its own path may be covered, or hold letters that options of a mount stumble over.

@@ -171,7 +171,7 @@ def _by_squashfuse(backing: int, target: str, path: str, found: Optional[str], o
     try:
         os.stat(f"{target}/.")
     except OSError:
-        os.waitpid(pid, 0)
+        kernel.end([pid])  # one that finds the file damaged may go on serving
         raise EngineRefused(
             "squashfuse could not serve the image",
             given=path,
