@@ -14,7 +14,7 @@ from cordee.core.documents.faults import ValuePlace, fault_error, validated
 from cordee.core.documents.fields import Document, wrong
 from cordee.core.ports.images import GivenRecipe
 
-_NOT_KEPT = ("/dev", "/proc", "/run", "/sys", "/tmp")
+NOT_KEPT = ("/dev", "/proc", "/run", "/sys", "/tmp")
 _COPY_FORMS = '"SOURCE:TARGET" with a TARGET that begins with /, or a SOURCE below the EDF\'s folder'
 
 
@@ -54,21 +54,30 @@ def _channels(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _prefix(value: Any) -> str:
-    if (
-        not isinstance(value, str)
-        or not value.startswith("/")
-        or any(each in ("", "..") for each in value[1:].split("/"))
-    ):
+def _folder(value: Any) -> str:
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
         raise wrong(f"{value!r} is no folder of the image", "an absolute path such as /opt/conda")
+    return value
+
+
+def _prefix(value: Any) -> str:
+    names = _folder(value)[1:].split("/")
+    if ":" in value or any(each in ("", ".", "..") for each in names) or f"/{names[0]}" in NOT_KEPT:
+        raise wrong(f"{value!r} is no folder that an image keeps", f"one outside of {', '.join(NOT_KEPT)}, without :")
+    return str(value)
+
+
+def _program(value: Any) -> str:
+    if not isinstance(value, str) or not value or value.startswith("-") or "\0" in value:
+        raise wrong(f"{value!r} is no program", "a name such as python3, or a path in the image")
     return value
 
 
 def _variables(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
         raise wrong("is not a table of texts", 'lines such as NAME = "value"')
-    if any(not key or "=" in key or "\0" in key for key in value):
-        raise wrong("has a variable without a name, or with = in it", "names of variables")
+    if any(not key or "=" in key or "\0" in key + text for key, text in value.items()):
+        raise wrong("has a variable without a name, or with = or a NUL in it", "names of variables, and texts")
     return dict(value)
 
 
@@ -97,7 +106,7 @@ class PipPart(Document):
     """A file of constraints, from the EDF's folder on."""
     resolver: Literal["pip", "uv"] = "pip"
     """What chooses versions when the recipe is locked."""
-    python: str = "python3"
+    python: Annotated[str, BeforeValidator(_program)] = "python3"
     """The interpreter in the image that packages are installed for."""
 
 
@@ -122,7 +131,7 @@ class Recipe(Document):
     """Whether commands may reach the network; what they fetch is in no lock."""
     env: Annotated[dict[str, str], BeforeValidator(_variables)] = Field(default_factory=dict)
     """Variables of the image, which hold while it is made, too."""
-    workdir: str = ""
+    workdir: Annotated[str, BeforeValidator(_folder)] = ""
     """Where commands of the image begin."""
     entrypoint: Texts = ()
     """What commands are handed to where the EDF says `entrypoint = true`."""
@@ -207,10 +216,11 @@ class LoadedRecipe(NamedTuple):
         written = frozenset(path.parent.resolve() / path.name for path in paths)
         for index, text in enumerate(self.recipe.copy_):
             source, _, target = text.partition(":")
-            if not target.startswith("/") or ".." in target.split("/"):
-                raise self.fault("an entry of copy has no target", ("copy", index), given=text, allowed=_COPY_FORMS)
-            if f"/{target.lstrip('/').partition('/')[0]}" in _NOT_KEPT:
-                allowed = f"a TARGET outside of {', '.join(_NOT_KEPT)}"
+            if not source or not target.startswith("/") or ".." in target.split("/"):
+                what = "target" if source else "source"
+                raise self.fault(f"copy.{index} has no {what}", ("copy", index), given=text, allowed=_COPY_FORMS)
+            if f"/{target.lstrip('/').partition('/')[0]}" in NOT_KEPT:
+                allowed = f"a TARGET outside of {', '.join(NOT_KEPT)}"
                 raise self.fault("copy goes where an image keeps nothing", ("copy", index), given=text, allowed=allowed)
             path = self.file(source, ("copy", index))
             found.append(CopiedPath(path, target + (path.name if target.endswith("/") else ""), text, written))
@@ -233,8 +243,14 @@ def load_recipe(given: GivenRecipe) -> LoadedRecipe:
     def place(keys: tuple[str | int, ...]) -> ValuePlace:
         return ValuePlace(str(given.path), given.line(keys), ("build",))
 
-    recipe = validated(Recipe, given.table, place)
-    return LoadedRecipe(recipe, given, given.path.parent)
+    loaded = LoadedRecipe(validated(Recipe, given.table, place), given, given.path.parent)
+    begins = os.path.expanduser(loaded.recipe.from_)
+    paths = {os.path.realpath(loaded.folder / each) for each in (begins, given.image)}
+    if begins == given.image or ("/" in begins and given.image.startswith("/") and len(paths) == 1):
+        raise loaded.fault(
+            "from is the image that is made", ("from",), given=begins, allowed="another name or path than that of image"
+        )
+    return loaded
 
 
 def digest_of(document: Any) -> str:
