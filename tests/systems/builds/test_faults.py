@@ -348,8 +348,21 @@ def test_a_folder_that_is_full_is_named_wherever_it_is(kitchen: Kitchen):
 
 def _small(kitchen: Kitchen, name: str, size: str) -> list[str]:
     (kitchen.folder / name).mkdir(exist_ok=True)
-    script = f'mount -t tmpfs -o size={size} small {kitchen.folder}/{name}; exec "$@"'
+    script = f'mount -t tmpfs -o size={size},mode=700 small {kitchen.folder}/{name}; exec "$@"'
     return ["unshare", "-m", "sh", "-c", script, "sh"]
+
+
+@pytest.mark.usefixtures("real")
+def test_what_is_kept_of_packages_is_given_up_where_there_is_no_room_and_never_left_half_made(kitchen: Kitchen):
+    (kitchen.cache / "stems").mkdir(parents=True, mode=0o700)
+    done = kitchen.call("build", "env.toml", front=_small(kitchen, "cache/cordee/build/stems", "200k"))
+    assert done.returncode == 0, done.stderr
+    assert "the lower layers are not kept, and packed with the others: there is no space left" in done.stderr
+    left = kitchen.cache / "stems" / ".half"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    kitchen.build()
+    assert not left.exists()
 
 
 @pytest.mark.usefixtures("real")

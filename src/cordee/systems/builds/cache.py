@@ -97,7 +97,7 @@ class BuildCache:
             ):
                 path.mkdir(parents=True, exist_ok=True, mode=0o700)
                 _refuse_others(path)
-            for left in self.work_folder.iterdir():
+            for left in (*self.work_folder.iterdir(), *self.stems_folder.glob(".*")):
                 if left.is_dir() and time.time() - left.stat().st_mtime > _SETTLED_S and _is_free(left):
                     remove_tree(left)
         return self
