@@ -32,6 +32,8 @@ from .conftest import RECIPE, Kitchen
         ("copy =", 'conda = { prefix = "opt" }\ncopy =', "is no folder of the image"),
         ("copy =", 'containerfile = "x"\ncopy =', "has a containerfile and other parts"),
         ("copy =", 'apt = ["vim; rm"]\ncopy =', "is not a package"),
+        ("copy =", 'apt = ["vim", "nano-"]\ncopy =', "'nano-' is not a package"),
+        ("copy =", 'apt = ["lib*"]\ncopy =', "'lib*' is not a package"),
         ("commands =", 'workdir = ["x"]\ncommands =', "build.workdir"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -15,6 +16,7 @@ from cordee.core.documents.fields import Document, wrong
 from cordee.core.ports.images import GivenRecipe
 
 NOT_KEPT = ("/dev", "/proc", "/run", "/sys", "/tmp")
+_APT_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*(?<!-)(:[a-z0-9-]+)?([=/][A-Za-z0-9][A-Za-z0-9.+:~-]*)?")
 _COPY_FORMS = '"SOURCE:TARGET" with a TARGET that begins with /, or a SOURCE below the EDF\'s folder'
 
 
@@ -31,6 +33,13 @@ def _packages(value: Any) -> tuple[str, ...]:
         if each.lstrip().startswith("-") or any(letter.isspace() for letter in each.strip()):
             raise wrong(f"{each!r} is not a package", "NAME or NAME=VERSION")
     return tuple(dict.fromkeys(each.strip() for each in value))
+
+
+def _apt_packages(value: Any) -> tuple[str, ...]:
+    for each in _packages(value):
+        if not _APT_PACKAGE.fullmatch(each):  # apt takes patterns, and names of what it is to remove
+            raise wrong(f"{each!r} is not a package", "NAME or NAME=VERSION")
+    return _packages(value)
 
 
 def _requirements(value: Any) -> tuple[str, ...]:
@@ -117,7 +126,7 @@ class Recipe(Document):
     """The image that it begins with: a path or a reference, as `image` takes them."""
     containerfile: str = ""
     """A Containerfile instead of all other parts, from the EDF's folder on; podman or buildah does what it says."""
-    apt: Annotated[tuple[str, ...], BeforeValidator(_packages)] = ()
+    apt: Annotated[tuple[str, ...], BeforeValidator(_apt_packages)] = ()
     """Packages of Debian or Ubuntu, from the sources that the base image names."""
     conda: Annotated[CondaPart, BeforeValidator(_table)] = CondaPart()
     """Packages of conda: a list, or a table with channels and where they lie."""
