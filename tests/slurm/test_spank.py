@@ -452,6 +452,17 @@ def test_startup_runs_once_per_node_for_all_its_tasks_which_get_what_it_left(sit
     assert done.stderr.count("start-up: 3 commands in 0.") == 2
 
 
+def test_a_startup_adds_to_the_path_of_an_environment_that_was_not_exported(site):
+    site.edf('[startup]\ncommands = ["export PATH=/opt/mine:$PATH"]\n')
+    path = (
+        site.out("srun", "-n1", "--export=NONE", "--environment=./env.toml", "sh", "-c", "echo $PATH")
+        .strip()
+        .split(":")
+    )
+    assert path[0] == "/opt/mine"
+    assert "/bin" in path[1:]
+
+
 def test_a_startup_command_that_fails_ends_the_step_and_is_named(site):
     site.edf("[startup]\ncommands = ['true', 'echo told; ls /nowhere']\n")
     done = site.call("srun", "-n4", "--environment=./env.toml", "true")

@@ -192,3 +192,50 @@ def test_a_layout_is_what_podman_takes(kitchen: Kitchen):
     said = json.loads(done.stdout)
     assert said["Digest"] == made["digest"]
     assert "GREETING=hello" in said["Env"]
+
+
+def test_what_is_copied_takes_the_place_of_what_is_there_links_and_rights_included(kitchen: Kitchen):
+    for name in ("one.txt", "files/c"):
+        (kitchen.folder / name).chmod(0o755)
+    for name, leads in (("link", "/etc/group"), ("folder", "/etc")):
+        (kitchen.folder / name).symlink_to(leads)
+    copies = ["link:/opt/files/a", "link:/opt/one", "folder:/opt/folder", "files/b:/opt/files/c"]
+    copies += ["files:/opt/files", "one.txt:/opt/one"]
+    kitchen.change('"files:/opt/files", "one.txt:/etc/"', ", ".join(f'"{each}"' for each in copies))
+    kitchen.change(', "rm /etc/group"', "")
+    kitchen.build()
+    script = "stat -c '%A %N' /opt/files/a /opt/files/c /opt/one /opt/folder; head -n 1 /etc/group"
+    done = kitchen.call("run", "env.toml", "--", "sh", "-c", script)
+    assert done.stdout.splitlines() == [
+        "-rw-r--r-- /opt/files/a",
+        "-rwxr-xr-x /opt/files/c",
+        "-rwxr-xr-x /opt/one",
+        "lrwxrwxrwx '/opt/folder' -> '/etc'",
+        "root:x:0:",
+    ], done.stdout + done.stderr
+
+
+def test_a_link_is_told_from_another_with_the_same_words(kitchen: Kitchen):
+    (kitchen.folder / "files" / "x y").symlink_to("z")
+    first = kitchen.build()
+    (kitchen.folder / "files" / "x y").unlink()
+    (kitchen.folder / "files" / "x").symlink_to("y z")
+    assert kitchen.build()["digest"] != first["digest"]
+
+
+def test_a_name_that_would_remove_a_file_of_the_base_is_left_out_and_told(kitchen: Kitchen):
+    kitchen.change("rm /etc/group", "touch /etc/.wh.os-release")
+    (found,) = kitchen.build()["findings"]
+    assert "/etc/.wh.os-release: a name that says in an image that a file is removed" in found["text"]
+    assert kitchen.call("run", "env.toml", "--", "test", "-e", "/etc/os-release").returncode == 0
+
+
+def test_a_command_can_close_the_root_and_nest_folders_deeply(user_kitchen: Kitchen):
+    deep = "i=0; while [ $i -lt 1200 ]; do mkdir d; cd d; i=$((i+1)); done"
+    user_kitchen.change(
+        '"rm /etc/group"', f'"chmod 0 / /etc", "{deep}", "touch /etc/x", "rm -r /d", "chmod 755 / /etc"'
+    )
+    made = user_kitchen.build()
+    assert user_kitchen.build("--check")["digest"] == made["digest"]
+    assert user_kitchen.call("run", "env.toml", "--", "test", "-e", "/etc/x").returncode == 0
+    subprocess.run(["rm", "-rf", user_kitchen.cache], check=True)  # deeper than what removes the folder of the test

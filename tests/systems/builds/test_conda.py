@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import http.server
@@ -9,6 +10,8 @@ import io
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import tarfile
 import threading
@@ -20,6 +23,7 @@ from typing import Any
 import pytest
 
 from cordee.systems.builds.layout import link_or_copy
+from cordee.systems.builds.parts import conda
 
 from .conftest import Kitchen
 
@@ -220,3 +224,40 @@ if "/run/cordee/put_together.py" in sys.orig_argv:
     assert [line for line in said if line.startswith("written")][-1] == "written: /run/cordee/order"
     assert not (user_kitchen.folder / "home/evil").exists()
     assert not Path("/etc/evil").exists()
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A channel that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
+        yield listening
+
+
+def url_of(listening: socket.socket) -> str:
+    return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_channel_that_says_nothing_is_not_waited_for(
+    silent: socket.socket, monkeypatch: pytest.MonkeyPatch, place: Path
+):
+    monkeypatch.setattr(conda, "_SILENT_S", 2.0)
+    with pytest.raises(RuntimeError, match="the channel has sent nothing for 2 s"):
+        conda._in_child(conda._chosen, [url_of(silent)], ("rope",), "2.36", place / "cache")
+    (error,) = conda._in_child(conda._fetched, [(f"{url_of(silent)}/rope.conda", place / "rope.conda")])
+    assert error == "the channel has sent nothing for 2 s"
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_build_that_is_ended_while_it_resolves_leaves_nothing_running(
+    kitchen: Kitchen, silent: socket.socket, number: int
+):
+    process = with_conda(kitchen, url_of(silent)).start("lock", "env.toml")
+    asking, _ = silent.accept()
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    asking.settimeout(60)
+    with asking, contextlib.suppress(ConnectionResetError):
+        while asking.recv(1 << 16):  # who asks holds the connection for as long as it lives
+            pass

@@ -32,6 +32,8 @@ from .conftest import RECIPE, Kitchen
         ("copy =", 'conda = { prefix = "opt" }\ncopy =', "is no folder of the image"),
         ("copy =", 'containerfile = "x"\ncopy =', "has a containerfile and other parts"),
         ("copy =", 'apt = ["vim; rm"]\ncopy =', "is not a package"),
+        ("copy =", 'apt = ["vim", "nano-"]\ncopy =', "'nano-' is not a package"),
+        ("copy =", 'apt = ["lib*"]\ncopy =', "'lib*' is not a package"),
         ("commands =", 'workdir = ["x"]\ncommands =', "build.workdir"),
     ],
 )
@@ -224,3 +226,152 @@ def test_a_lock_of_somebody_elses_cannot_name_paths_or_options(kitchen: Kitchen,
     lock = {"schema": "cordee.lock/1", "source_date_epoch": 1, "base": {"digest": digest}, "parts": {}}
     (kitchen.folder / "env.lock.json").write_text(json.dumps({**lock, "packages": [package]}))
     assert "the lock cannot be read" in kitchen.build(code=2)["error"]["text"]
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("one.txt:/etc", "/etc is a folder of the image: end the target with / to copy into it"),
+        ("one.txt:/./tmp/x", "leads to a folder of which no image keeps anything"),
+        ("one.txt:/var/out/x", "leads to a folder of which no image keeps anything"),
+        ("files:/var/out", "leads to a folder of which no image keeps anything"),
+    ],
+)
+def test_a_copy_that_would_be_lost_or_come_under_another_name_is_refused(kitchen: Kitchen, entry: str, said: str):
+    kitchen.change('"files:/opt/files", "one.txt:/etc/"', f'"out:/var/out", "{entry}"')
+    (kitchen.folder / "out").symlink_to("/run")
+    error = kitchen.build(code=1)["error"]
+    assert said in error["given"]
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('env = { A = "x\\u0000" }', "or a NUL in it"),
+        ('workdir = "there"', "is no folder of the image"),
+        ('pip = { packages = ["six"], python = "-m" }', "is no program"),
+        ('conda = { packages = ["rope"], prefix = "/tmp/conda" }', "is no folder that an image keeps"),
+        ('copy = [":/opt/all"]', "has no source"),
+    ],
+)
+def test_what_could_not_be_in_an_image_is_told_with_its_line(
+    kitchen: Kitchen, busybox_base: Path, lines: str, said: str
+):
+    kitchen.write(f'image = "made"\n[build]\nfrom = "{busybox_base}"\n{lines}\n')
+    error = kitchen.build(code=2)["error"]
+    assert said in error["text"]
+    assert error["line"] == 4
+
+
+@pytest.mark.parametrize("image", ["./base.sqsh", "base"])
+def test_an_image_that_begins_with_itself_is_refused_before_it_is_written_over(
+    kitchen: Kitchen, busybox_base: Path, image: str
+):
+    shutil.copyfile(busybox_base, kitchen.folder / "base.sqsh")
+    kitchen.write(f'image = "{image}"\n[build]\nfrom = "{image}"\ncommands = ["true"]\n')
+    assert "from is the image that is made" in kitchen.build(code=2)["error"]["text"]
+    assert (kitchen.folder / "base.sqsh").read_bytes() == busybox_base.read_bytes()
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"layers": [1]},
+        {"layers": [{"step": "x"}]},
+        {"copies": [{}]},
+        {"copies": "abc"},
+        {"source_date_epoch": -1},
+        {"source_date_epoch": 10**12},
+        {"source_date_epoch": 1e300},
+    ],
+)
+def test_a_lock_with_another_field_edited_by_hand_is_refused(kitchen: Kitchen, change: dict[str, object]):
+    digest = f"sha256:{64 * 'a'}"
+    lock = {"schema": "cordee.lock/1", "source_date_epoch": 1, "base": {"digest": digest}, "parts": {}, "packages": []}
+    (kitchen.folder / "env.lock.json").write_text(json.dumps({**lock, **change}))
+    assert "the lock cannot be read" in kitchen.build(code=2)["error"]["text"]
+
+
+@pytest.mark.usefixtures("real")
+def test_a_base_of_another_name_with_the_same_content_is_locked_under_that_name(kitchen: Kitchen, busybox_base: Path):
+    shutil.copyfile(busybox_base, kitchen.folder / "a.sqsh")
+    kitchen.write(RECIPE.format(base="./a.sqsh"))
+    kitchen.build()
+    (kitchen.folder / "a.sqsh").rename(kitchen.folder / "b.sqsh")
+    kitchen.write(RECIPE.format(base="./b.sqsh"))
+    first = kitchen.build()
+    assert kitchen.build("--locked")["digest"] == first["digest"]
+
+
+@pytest.mark.usefixtures("real")
+def test_a_layer_of_the_cache_that_was_damaged_is_named_and_not_passed_on(kitchen: Kitchen):
+    made = kitchen.build()
+    layer = kitchen.cache / "archives" / made["layers"][0]["digest"].replace(":", "-")
+    with layer.open("r+b") as file:
+        file.seek(700)
+        file.write(b"\xff")
+    for words in (("--oci", "layout"), ()):
+        error = kitchen.build(*words, code=1)["error"]
+        assert error["text"] == "a file in the cache of builds is damaged"
+        assert f"remove {kitchen.cache}" in error["next"]
+        shutil.rmtree(kitchen.folder / "store")
+    shutil.rmtree(kitchen.cache)
+    assert kitchen.build()["digest"] == made["digest"]
+
+
+def test_a_cache_that_others_can_write_to_is_refused(user_kitchen: Kitchen):
+    for owner, mode in ((1001, 0o755), (1000, 0o777)):
+        cache = user_kitchen.folder / f"cache-{owner}"
+        (cache / "layers").mkdir(parents=True)
+        (cache / "layers").chmod(mode)
+        os.chown(cache / "layers", owner, owner)
+        os.chown(cache, 1000, 1000)
+        error = user_kitchen.build(code=1, env={"CORDEE_BUILD_CACHE": str(cache)})["error"]
+        assert error["text"] == "other users can write to the cache of builds"
+        assert error["given"] == str(cache / "layers")
+
+
+@pytest.mark.usefixtures("real")
+def test_a_folder_that_is_full_is_named_wherever_it_is(kitchen: Kitchen):
+    """3 MiB do for the layers of the base, not for its squashfs file; 1 MiB for nothing of it."""
+    for size in ("1m", "3m"):
+        error = kitchen.build(code=1, front=_small(kitchen, "cache", size))["error"]
+        assert error["text"] == "there is no space left for the build"
+        assert error["given"] == str(kitchen.cache)
+    kitchen.change('image = "made"', 'image = "./images/made.sqsh"')
+    error = kitchen.build(code=1, front=_small(kitchen, "images", "1m"))["error"]
+    assert error["text"] == "the image cannot be written: No space left on device"
+    assert error["given"] == str(kitchen.folder / "images/made.sqsh")
+    assert "CORDEE_BUILD_CACHE" not in error["next"]
+
+
+def _small(kitchen: Kitchen, name: str, size: str) -> list[str]:
+    (kitchen.folder / name).mkdir(exist_ok=True)
+    script = f'mount -t tmpfs -o size={size},mode=700 small {kitchen.folder}/{name}; exec "$@"'
+    return ["unshare", "-m", "sh", "-c", script, "sh"]
+
+
+@pytest.mark.usefixtures("real")
+def test_what_is_kept_of_packages_is_given_up_where_there_is_no_room_and_never_left_half_made(kitchen: Kitchen):
+    (kitchen.cache / "stems").mkdir(parents=True, mode=0o700)
+    done = kitchen.call("build", "env.toml", front=_small(kitchen, "cache/cordee/build/stems", "200k"))
+    assert done.returncode == 0, done.stderr
+    assert "the lower layers are not kept, and packed with the others: there is no space left" in done.stderr
+    left = kitchen.cache / "stems" / ".half"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    kitchen.build()
+    assert not left.exists()
+
+
+@pytest.mark.usefixtures("real")
+def test_more_layers_than_the_kernel_joins_are_told_with_what_to_do(kitchen: Kitchen):
+    base = (kitchen.folder / "env.toml").read_text().split('from = "')[1].split('"')[0]
+    lines = ", ".join(140 * ['":"'])
+    kitchen.write(f'image = "made"\n[build]\nfrom = "{base}"\ncommands = [{lines}]\n')
+    error = kitchen.build(code=1)["error"]
+    assert "the kernel does not join" in error["text"]
+    assert "put several lines of commands into one" in error["next"]

@@ -138,6 +138,19 @@ def test_an_index_that_gives_another_file_for_a_locked_name_is_refused(pip_kitch
     assert "rope 1.0 cannot be fetched" in gone["text"]
 
 
+@pytest.mark.parametrize("name", ["rope", "pip"])
+def test_a_file_of_the_cache_that_was_damaged_is_named_and_fetched_again(pip_kitchen: Kitchen, name: str):
+    locked = json.loads(pip_kitchen.call("lock", "env.toml", "--json").stdout)
+    package = next(each for each in locked["packages"] if each["name"] == name)
+    blob = pip_kitchen.cache / "blobs" / package["hash"].replace(":", "-")
+    with blob.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff\xfe")
+    error = pip_kitchen.build(code=1)["error"]
+    assert f"the file of {name} {package['version']} in the cache of builds was damaged" in error["text"]
+    pip_kitchen.build("--locked")
+
+
 def test_a_package_that_is_not_there_is_named(pip_kitchen: Kitchen):
     pip_kitchen.change('"harness"', '"harness", "piton>=3"')
     error = pip_kitchen.build(code=1)["error"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -20,7 +22,7 @@ from cordee.systems.builds.cache import BuildCache, file_digest
 from cordee.systems.builds.errors import BuildError
 from cordee.systems.builds.layout import LayerBlob, image_config, link_or_copy, write_layout
 
-_PIECE = 1 << 20
+_PIECE = _LEAST_BYTES = 1 << 20
 # What the step says of a file in the image that is mounted at `base`.
 _CLOSED = re.compile(r"Permission denied: b?'[^']*?/base/([^']*)'")
 
@@ -66,6 +68,7 @@ class BaseKeeper:
                 for layer in document["layers"]
             )
             base = BaseImage(str(document["digest"]), folder / "root.squashfs", layers, dict(document["config"]))
+            base.config["Env"] = dict(base.config["Env"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return base if base.root.is_file() and all(layer.path.is_file() for layer in layers) else None
@@ -174,6 +177,9 @@ class BaseKeeper:
                     allowed="a squashfs file that all may read in, an image of a registry, an OCI archive or layout",
                     next="take it from the registry, or have root write it anew with those files removed or readable",
                 )
+            # Without user namespaces the kernel says the same.
+            if os.strerror(errno.ENOSPC) in done.stderr and shutil.disk_usage(work).free < _LEAST_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             raise BuildError(f"the base image cannot be read: {done.stderr.strip()[-500:]}", given=image)
         digest = file_digest(made / "layer")
         path = (made / "layer").rename(made / digest.replace(":", "-"))

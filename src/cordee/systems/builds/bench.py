@@ -213,7 +213,8 @@ class BuildBench:
         room = os.statvfs(self.cache.folder)
         why, hint = "", "correct the recipe and build again: what was made before it is kept"
         if "No space left on device" in said or (room.f_blocks and room.f_bavail * room.f_frsize < _LEAST_BYTES):
-            why, hint = ", because there is no space left", "make room, or name another folder with CORDEE_BUILD_CACHE"
+            why = ", because there is no space left"
+            hint = f"make room in {self.cache.folder}, or name another folder with CORDEE_BUILD_CACHE"
         elif code == _REFUSED_CODE and (refused := _REFUSED.search(said)):
             return BuildError(f"{text}: {refused['text']}", given=refused["given"], next=refused["next"])
         elif "Input/output error" in said and not _keeps_attributes(self.cache.folder):

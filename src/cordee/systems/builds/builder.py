@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -14,14 +15,15 @@ from typing import NamedTuple
 from cordee.core.documents.files import read_text
 from cordee.core.findings import Finding
 from cordee.core.ports.images import ImageWorkshop
+from cordee.machine.images.errors import ImageError
 from cordee.machine.images.oci import this_architecture
 from cordee.systems.builds.base import BaseKeeper
 from cordee.systems.builds.bench import BuildBench, BuildStep
 from cordee.systems.builds.cache import BuildCache, CachedLayer
 from cordee.systems.builds.containerfile import containerfile_layout, locked_bases
 from cordee.systems.builds.errors import BuildError
-from cordee.systems.builds.layout import LayerBlob, image_config, write_layout
-from cordee.systems.builds.lock import BuildLock, read_lock, write_lock
+from cordee.systems.builds.layout import LayerBlob, check_layout, image_config, write_layout
+from cordee.systems.builds.lock import MAX_TIME, BuildLock, read_lock, write_lock
 from cordee.systems.builds.parts._base import RecipePart
 from cordee.systems.builds.parts.apt import AptPart
 from cordee.systems.builds.parts.conda import CondaPackages
@@ -178,11 +180,12 @@ class RecipeBuilder:
             raise BuildError("the base image is not locked", given=recipe.from_, next="cordee env lock")
         base = BaseKeeper(self._workshop, self._cache, wishes.cluster, self._say).get(image, known, wishes.offline)
         if base.digest != lock.base.get("digest"):
-            lock.base = {"image": recipe.from_, "digest": base.digest, "architecture": this_architecture()}
             lock.layers = []
+        lock.base = {"image": recipe.from_, "digest": base.digest, "architecture": this_architecture()}
         if not lock.epoch or wishes.anew:
             given = os.environ.get("SOURCE_DATE_EPOCH", "")
-            lock.epoch = int(given) if given.isdigit() else int(time.time()) // _DAY_S * _DAY_S
+            named = int(given) if given.isdecimal() else -1
+            lock.epoch = named if 0 <= named <= MAX_TIME else int(time.time()) // _DAY_S * _DAY_S
             lock.layers = []
         return BuildBench(
             self._loaded,
@@ -314,7 +317,11 @@ class RecipeBuilder:
         """Make the squashfs file of a layout, under the name that the EDF has for it."""
         image = self._loaded.given.image
         path = self._workshop.is_path(image)
-        kept = self._workshop.keep(layout, "" if path else image, self._wishes.cluster, self._say, stem)
+        try:
+            kept = self._workshop.keep(layout, "" if path else image, self._wishes.cluster, self._say, stem)
+        except ImageError:
+            check_layout(layout)
+            raise
         at = Path(kept.path)
         if path:
             at = self._written(at, Path(path))
@@ -336,11 +343,17 @@ class RecipeBuilder:
             )
         made = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with self._cache.faults():
-                shutil.copyfile(kept, made)
-                made.replace(path)
+            shutil.copyfile(kept, made)
+            made.replace(path)
+        except OSError as error:
+            raise BuildError(
+                f"the image cannot be written: {error.strerror or error}",
+                given=str(path),
+                next="make room in that folder, or let image name a file in another one",
+            ) from None
         finally:
-            made.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                made.unlink(missing_ok=True)
         return path
 
     def _write(self) -> None:

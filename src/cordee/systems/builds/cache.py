@@ -22,8 +22,8 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -92,10 +92,12 @@ class BuildCache:
                 self.archives_folder,
                 self.bases_folder,
                 self.images_folder,
+                self.stems_folder,
+                self.work_folder,
             ):
                 path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.work_folder.mkdir(exist_ok=True, mode=0o700)
-            for left in self.work_folder.iterdir():
+                _refuse_others(path)
+            for left in (*self.work_folder.iterdir(), *self.stems_folder.glob(".*")):
                 if left.is_dir() and time.time() - left.stat().st_mtime > _SETTLED_S and _is_free(left):
                     remove_tree(left)
         return self
@@ -142,7 +144,10 @@ class BuildCache:
             archive.replace(self.archive(layer.digest))
             made = upper.parent / "layer"
             made.mkdir()
+            mode = stat.S_IMODE(upper.stat().st_mode)
+            upper.chmod(mode | 0o700)  # a folder is only moved by who may write in it
             upper.rename(made / "diff")
+            (made / "diff").chmod(mode)
             (made / "layer.json").write_text(json.dumps(layer._asdict()))
             place = self.layers_folder / key
             if place.exists():  # a part of it was missing
@@ -197,7 +202,7 @@ class BuildCache:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise BuildError(
                 "there is no space left for the build" if full else f"the build failed: {error.strerror or error}",
-                given=str(error.filename or self.folder),
+                given=str(self.folder if full else error.filename or self.folder),
                 next=f"make room ({self.folder} can be removed whole), or name another folder with {VARIABLE}"
                 if full
                 else f"name a folder that you may write with {VARIABLE}",
@@ -230,13 +235,22 @@ def file_digest(path: Path) -> str:
 
 def remove_tree(path: Path) -> None:
     """Remove a folder whose owner has taken rights on it from themselves, as the kernel does with an overlay's."""
-    for folder, names, _ in os.walk(path):
-        for name in names:
-            inner = os.path.join(folder, name)
-            mode = os.lstat(inner).st_mode
-            if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
-                os.chmod(inner, 0o700)
-    shutil.rmtree(path, ignore_errors=True)
+    # The tool, since folders may be deeper than Python's recursion, and longer than a path.
+    open_first = ["find", str(path), "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";"]
+    for words in (open_first, ["rm", "-rf", "--", str(path)]):
+        subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+
+def _refuse_others(path: Path) -> None:
+    """Raise a BuildError where others could put another layer in the place of one's own."""
+    found = path.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise BuildError(
+            "other users can write to the cache of builds",
+            given=str(path),
+            allowed="folders that only you can write to",
+            next=f"name a folder of your own with {VARIABLE}",
+        )
 
 
 def _is_free(folder: Path) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cordee.core.errors import UsageError
+from cordee.systems.builds.errors import BuildError
 
 _PREFIX = "application/vnd.oci.image."
 _MANIFEST, _CONFIG = f"{_PREFIX}manifest.v1+json", f"{_PREFIX}config.v1+json"
@@ -123,16 +124,34 @@ def _bytes(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def copy_layout(layout: Path, target: Path) -> None:
-    """Copy a layout to a folder that is new or empty.
+def check_layout(layout: Path) -> None:
+    """Read the blobs of a layout of the cache whole.
 
     Raises:
+        BuildError: one is not what its digest says.
+    """
+    for blob in sorted((layout / "blobs" / "sha256").iterdir()):
+        with blob.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != blob.name:
+                raise BuildError(
+                    "a file in the cache of builds is damaged",
+                    given=str(blob),
+                    next=f"remove {layout.parent.parent}, of which all can be made again, and build",
+                )
+
+
+def copy_layout(layout: Path, target: Path) -> None:
+    """Copy a layout of the cache to a folder that is new or empty.
+
+    Raises:
+        BuildError: it is damaged.
         UsageError: there is something in it, or it cannot be written.
     """
     try:
         target.mkdir(parents=True, exist_ok=True)
         if any(target.iterdir()):
             raise UsageError("the folder for the image is not empty", given=str(target), next="name a new one")
+        check_layout(layout)
         shutil.copytree(layout, target, dirs_exist_ok=True)
     except OSError as error:
         raise UsageError(f"the image cannot be written: {error.strerror or error}", given=str(target)) from None

@@ -13,6 +13,7 @@ from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import write_atomically
 from cordee.systems.builds.recipe import digest_of
 
+MAX_TIME = 2**32 - 1
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _WORD = re.compile(r"[!-~]+")
 LOCK_SCHEMA = "cordee.lock/1"
@@ -101,12 +102,12 @@ def read_lock(path: Path) -> BuildLock | None:
         if document["base"] and not DIGEST.fullmatch(document["base"]["digest"]):
             raise ValueError("the base has no digest")
         return BuildLock(
-            int(document["source_date_epoch"]),
+            _epoch(document["source_date_epoch"]),
             {str(key): str(value) for key, value in document["base"].items()},
             {str(key): str(value) for key, value in document["parts"].items()},
             [_sound(BuildPackage(**each)) for each in document["packages"]],
-            list(document.get("copies", ())),
-            list(document.get("layers", ())),
+            [_texts(each, "from", "to", "hash") for each in document.get("copies", ())],
+            [_texts(each, "step", "digest") for each in document.get("layers", ())],
             {str(key): str(value) for key, value in document.get("image", {}).items()},
         )
     except FileNotFoundError:
@@ -118,6 +119,21 @@ def read_lock(path: Path) -> BuildLock | None:
             allowed=f"a document of the schema {LOCK_SCHEMA}",
             next="restore it, or remove it and run `cordee env lock`",
         ) from None
+
+
+def _texts(entry: Any, *keys: str) -> dict[str, str]:
+    return {key: str(entry[key]) for key in keys}
+
+
+def _epoch(given: Any) -> int:
+    """Return a time as squashfs files can have it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(given, int) or not 0 <= given <= MAX_TIME:
+        raise ValueError(f"source_date_epoch is {given}")
+    return given
 
 
 def _sound(package: BuildPackage) -> BuildPackage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -16,7 +17,8 @@ from cordee.core.ports.images import GivenRecipe
 
 # Of an image that was built: the digest of its recipe.
 LABEL = "io.cordee.recipe"
-_NOT_KEPT = ("/dev", "/proc", "/run", "/sys", "/tmp")
+NOT_KEPT = ("/dev", "/proc", "/run", "/sys", "/tmp")
+_APT_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*(?<!-)(:[a-z0-9-]+)?([=/][A-Za-z0-9][A-Za-z0-9.+:~-]*)?")
 _COPY_FORMS = '"SOURCE:TARGET" with a TARGET that begins with /, or a SOURCE below the EDF\'s folder'
 
 
@@ -33,6 +35,13 @@ def _packages(value: Any) -> tuple[str, ...]:
         if each.lstrip().startswith("-") or any(letter.isspace() for letter in each.strip()):
             raise wrong(f"{each!r} is not a package", "NAME or NAME=VERSION")
     return tuple(dict.fromkeys(each.strip() for each in value))
+
+
+def _apt_packages(value: Any) -> tuple[str, ...]:
+    for each in _packages(value):
+        if not _APT_PACKAGE.fullmatch(each):  # apt takes patterns, and names of what it is to remove
+            raise wrong(f"{each!r} is not a package", "NAME or NAME=VERSION")
+    return _packages(value)
 
 
 def _requirements(value: Any) -> tuple[str, ...]:
@@ -65,21 +74,30 @@ def _indexes(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _prefix(value: Any) -> str:
-    if (
-        not isinstance(value, str)
-        or not value.startswith("/")
-        or any(each in ("", "..") for each in value[1:].split("/"))
-    ):
+def _folder(value: Any) -> str:
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
         raise wrong(f"{value!r} is no folder of the image", "an absolute path such as /opt/conda")
+    return value
+
+
+def _prefix(value: Any) -> str:
+    names = _folder(value)[1:].split("/")
+    if ":" in value or any(each in ("", ".", "..") for each in names) or f"/{names[0]}" in NOT_KEPT:
+        raise wrong(f"{value!r} is no folder that an image keeps", f"one outside of {', '.join(NOT_KEPT)}, without :")
+    return str(value)
+
+
+def _program(value: Any) -> str:
+    if not isinstance(value, str) or not value or value.startswith("-") or "\0" in value:
+        raise wrong(f"{value!r} is no program", "a name such as python3, or a path in the image")
     return value
 
 
 def _variables(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
         raise wrong("is not a table of texts", 'lines such as NAME = "value"')
-    if any(not key or "=" in key or "\0" in key for key in value):
-        raise wrong("has a variable without a name, or with = in it", "names of variables")
+    if any(not key or "=" in key or "\0" in key + text for key, text in value.items()):
+        raise wrong("has a variable without a name, or with = or a NUL in it", "names of variables, and texts")
     return dict(value)
 
 
@@ -110,7 +128,7 @@ class PipPart(Document):
     """Indexes beside the machine's: URLs, or folders with wheels, from the EDF's folder on (./NAME)."""
     resolver: Literal["pip", "uv"] = "pip"
     """What chooses versions when the recipe is locked."""
-    python: str = "python3"
+    python: Annotated[str, BeforeValidator(_program)] = "python3"
     """The interpreter in the image that packages are installed for."""
 
 
@@ -121,7 +139,7 @@ class Recipe(Document):
     """The image that it begins with: a path or a reference, as `image` takes them."""
     containerfile: str = ""
     """A Containerfile instead of all other parts, from the EDF's folder on; podman or buildah does what it says."""
-    apt: Annotated[tuple[str, ...], BeforeValidator(_packages)] = ()
+    apt: Annotated[tuple[str, ...], BeforeValidator(_apt_packages)] = ()
     """Packages of Debian or Ubuntu, from the sources that the base image names."""
     conda: Annotated[CondaPart, BeforeValidator(_table)] = CondaPart()
     """Packages of conda: a list, or a table with channels and where they lie."""
@@ -135,7 +153,7 @@ class Recipe(Document):
     """Whether commands may reach the network; what they fetch is in no lock."""
     env: Annotated[dict[str, str], BeforeValidator(_variables)] = Field(default_factory=dict)
     """Variables of the image, which hold while it is made, too."""
-    workdir: str = ""
+    workdir: Annotated[str, BeforeValidator(_folder)] = ""
     """Where commands of the image begin."""
     entrypoint: Texts = ()
     """What commands are handed to where the EDF says `entrypoint = true`."""
@@ -218,10 +236,11 @@ class LoadedRecipe(NamedTuple):
         written = self.written()
         for index, text in enumerate(self.recipe.copy_):
             source, _, target = text.partition(":")
-            if not target.startswith("/") or ".." in target.split("/"):
-                raise self.fault("an entry of copy has no target", ("copy", index), given=text, allowed=_COPY_FORMS)
-            if f"/{target.lstrip('/').partition('/')[0]}" in _NOT_KEPT:
-                allowed = f"a TARGET outside of {', '.join(_NOT_KEPT)}"
+            if not source or not target.startswith("/") or ".." in target.split("/"):
+                what = "target" if source else "source"
+                raise self.fault(f"copy.{index} has no {what}", ("copy", index), given=text, allowed=_COPY_FORMS)
+            if f"/{target.lstrip('/').partition('/')[0]}" in NOT_KEPT:
+                allowed = f"a TARGET outside of {', '.join(NOT_KEPT)}"
                 raise self.fault("copy goes where an image keeps nothing", ("copy", index), given=text, allowed=allowed)
             path = self.file(source, ("copy", index))
             found.append(CopiedPath(path, target + (path.name if target.endswith("/") else ""), text, written))
@@ -250,8 +269,14 @@ def load_recipe(given: GivenRecipe) -> LoadedRecipe:
     def place(keys: tuple[str | int, ...]) -> ValuePlace:
         return ValuePlace(str(given.path), given.line(keys), ("build",))
 
-    recipe = validated(Recipe, given.table, place)
-    return LoadedRecipe(recipe, given, given.path.parent)
+    loaded = LoadedRecipe(validated(Recipe, given.table, place), given, given.path.parent)
+    begins = os.path.expanduser(loaded.recipe.from_)
+    paths = {os.path.realpath(loaded.folder / each) for each in (begins, given.image)}
+    if begins == given.image or ("/" in begins and given.image.startswith("/") and len(paths) == 1):
+        raise loaded.fault(
+            "from is the image that is made", ("from",), given=begins, allowed="another name or path than that of image"
+        )
+    return loaded
 
 
 def digest_of(document: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cordee.systems.builds.bench import BuildBench, BuildStep, StepCommand
+from cordee.systems.builds.cache import file_digest
 from cordee.systems.builds.errors import BuildError
 from cordee.systems.builds.layout import link_or_copy
 from cordee.systems.builds.lock import BuildPackage
@@ -134,10 +135,22 @@ class RecipePart:
         )
 
     def linked(self, packages: Iterable[BuildPackage], folder: Path) -> Path:
-        """Return a folder in which files of the cache have their names."""
+        """Return a folder in which files of the cache have their names.
+
+        Raises:
+            BuildError: one of them is damaged; it is removed, so that it is fetched again.
+        """
         folder.mkdir()
         for package in packages:
-            link_or_copy(self.bench.cache.blob(package.hash), folder / os.path.basename(package.file))
+            blob = self.bench.cache.blob(package.hash)
+            if file_digest(blob) != package.hash:
+                blob.unlink()
+                raise BuildError(
+                    f"the file of {package.name} {package.version} in the cache of builds was damaged, and is removed",
+                    given=str(blob),
+                    next="build again, which fetches it",
+                )
+            link_or_copy(blob, folder / os.path.basename(package.file))
         return folder
 
     def step(

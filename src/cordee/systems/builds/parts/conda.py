@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Coroutine
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
+from cordee.machine.processes.parent import die_with_parent
 from cordee.systems.builds.bench import INSIDE, BuildStep, StepCommand
 from cordee.systems.builds.errors import BuildError
 from cordee.systems.builds.lock import BuildPackage
@@ -24,6 +27,7 @@ from cordee.systems.builds.parts.pip import COMPILE
 from cordee.systems.builds.recipe import digest_of
 
 _MOST_AT_ONCE = 8
+_SILENT_S = 60.0
 _Said = TypeVar("_Said")
 _LIBC = "getconf GNU_LIBC_VERSION > libc 2> /dev/null || : > libc"
 # Packages may bring a script for when they are in their place; `order` has who needs whom before.
@@ -120,7 +124,10 @@ class CondaPackages(RecipePart):
         """Fetch packages from where they were found."""
         _library()
 
-        errors = _in_child(_fetched, [(each.url, folder / each.file) for each in missing])
+        try:
+            errors = _in_child(_fetched, [(each.url, folder / each.file) for each in missing])
+        except RuntimeError as failed:
+            errors = [str(failed)] * len(missing)
         for package, error in zip(missing, errors, strict=True):
             if error:
                 raise self.gone(package, error)
@@ -168,15 +175,59 @@ def _in_child(work: Callable[..., Coroutine[Any, Any, _Said]], *given: Any) -> _
     Raises:
         RuntimeError: what the library said.
     """
-    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
-        return pool.submit(_done, work, given).result()
-
-
-def _done(work: Callable[..., Coroutine[Any, Any, _Said]], given: tuple[Any, ...]) -> _Said:
+    context = get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    child = context.Process(target=_done, args=(there, os.getpid(), work, given), daemon=True)
+    child.start()
+    there.close()
     try:
-        return asyncio.run(work(*given))
-    except Exception as error:  # the library raises whatever a channel makes it meet
-        raise RuntimeError(str(error) or type(error).__name__) from None
+        well, said = here.recv()
+    except EOFError:
+        well, said = False, "rattler has crashed"
+    finally:
+        child.kill()
+        child.join()
+    if not well:
+        raise RuntimeError(said)
+    return cast(_Said, said)
+
+
+def _done(
+    there: Connection, parent: int, work: Callable[..., Coroutine[Any, Any, _Said]], given: tuple[Any, ...]
+) -> None:
+    async def told() -> None:
+        try:
+            there.send((True, await work(*given)))
+        except Exception as error:  # the library raises whatever a channel makes it meet
+            there.send((False, str(error) or type(error).__name__))
+        os._exit(0)
+
+    die_with_parent(parent)
+    asyncio.run(told())
+
+
+async def _unless_silent(work: Awaitable[_Said], place: Path) -> _Said:
+    """Return what is awaited.
+
+    Raises:
+        TimeoutError: for `_SILENT_S` nothing has come into `place`, nor was anything computed.
+    """
+    task, seen, since = asyncio.ensure_future(work), (-1, 0), 0.0
+    while not (await asyncio.wait({task}, timeout=1.0))[0]:
+        now = _bytes(place), int(time.process_time())
+        if now != seen:
+            seen, since = now, time.monotonic()
+        elif time.monotonic() - since > _SILENT_S:
+            raise TimeoutError(f"the channel has sent nothing for {_SILENT_S:.0f} s")
+    return task.result()
+
+
+def _bytes(place: Path) -> int:
+    total = 0
+    with contextlib.suppress(OSError):  # files come and go meanwhile
+        for each in (place, *place.rglob("*")):
+            total += each.lstat().st_size
+    return total
 
 
 async def _chosen(
@@ -190,12 +241,13 @@ async def _chosen(
     told.libc = Override.string(libc or "0")
     told.archspec = told.archspec or Override.string(platform.machine())
     has = [each.into_generic() for each in rattler.VirtualPackage.detect(told)]
-    found = await rattler.solve(
+    solved = rattler.solve(
         channels,
         packages,
         gateway=rattler.Gateway(cache_dir=cache, client=rattler.Client.authenticated_client()),
         virtual_packages=[each for each in has if libc or each.name.normalized != "__glibc"],
     )
+    found = await _unless_silent(solved, cache)
     return [(each.name.normalized, str(each.version), each.file_name, each.url, each.sha256) for each in found]
 
 
@@ -212,7 +264,7 @@ async def _fetched(wanted: list[tuple[str, Path]]) -> list[str]:
                 if url.startswith("file://"):
                     shutil.copyfile(unquote(url.removeprefix("file://")), path)
                 else:
-                    await download_to_path(client, url, path)
+                    await _unless_silent(download_to_path(client, url, path), path)
             except Exception as error:
                 return str(error).strip().partition("\n")[0] or type(error).__name__
         return ""

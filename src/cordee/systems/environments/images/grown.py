@@ -5,16 +5,20 @@ The stem is what seldom changes, such as packages under a line that somebody wor
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from cordee.machine.foreign_files import read_json, regular
+from cordee.machine.images.errors import StoreError
 from cordee.machine.images.oci import OciImage
 from cordee.machine.images.tar_stream import TarEntry, TarReader
 from cordee.machine.images.tree import FILE, FOLDER, Content, LayerTree, TreeNode
@@ -44,7 +48,11 @@ def grow(image: OciImage, stem: Stem, path: Path, say: Callable[[str], None] = l
         ImageError: a blob is damaged, or a layer cannot be part of an image.
         StoreError: there is no space left.
     """
-    below, found = _stem(image, stem, path, say)
+    try:
+        below, found = _stem(image, stem, say)
+    except (OSError, StoreError) as error:
+        say(f"the lower layers are not kept, and packed with the others: {error}")
+        return merge(image, path, say)
     descriptor = regular(below)
     try:
         reader = SquashfsReader(descriptor)
@@ -64,8 +72,12 @@ def grow(image: OciImage, stem: Stem, path: Path, say: Callable[[str], None] = l
         os.close(descriptor)
 
 
-def _stem(image: OciImage, stem: Stem, path: Path, say: Callable[[str], None]) -> tuple[Path, MergedLayers]:
-    """Return the squashfs file of the stem, and what was found in it."""
+def _stem(image: OciImage, stem: Stem, say: Callable[[str], None]) -> tuple[Path, MergedLayers]:
+    """Return the squashfs file of the stem, and what was found in it.
+
+    Raises:
+        OSError, StoreError: there is no room for it.
+    """
     names = "\n".join(str(layer.digest or layer.diff_id) for layer in image.layers[: stem.layers])
     place = stem.folder / hashlib.sha256(f"{os.getuid()} {os.getgid()} {names}".encode()).hexdigest()[:32]
     below = place / "root.squashfs"
@@ -75,18 +87,19 @@ def _stem(image: OciImage, stem: Stem, path: Path, say: Callable[[str], None]) -
             return below, found
     except (OSError, ValueError, TypeError):
         pass
-    made = path.with_name("stem")
-    made.mkdir()
-    found = merge(replace(image, layers=image.layers[: stem.layers]), made / below.name, say)
-    (made / "contents.json").write_text(json.dumps(found.document()))
     stem.folder.mkdir(parents=True, exist_ok=True)
-    part = place.with_name(f".{place.name}.{os.getpid()}")
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.move(made, part)
+    made = Path(tempfile.mkdtemp(prefix=".", dir=stem.folder))
+    held = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        part.rename(place)
-    except OSError:  # another build was first
-        shutil.rmtree(part)
+        fcntl.flock(held, fcntl.LOCK_EX)  # who finds it without may remove it
+        found = merge(replace(image, layers=image.layers[: stem.layers]), made / below.name, say)
+        (made / "contents.json").write_text(json.dumps(found.document()))
+        shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another build was first
+            made.rename(place)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(held)
     return below, found
 
 

@@ -303,16 +303,17 @@ static void set_variables(spank_t spank, const char *records, size_t size)
 {
 	for (const char *record = records; record < records + size; record += strlen(record) + 1) {
 		bool back = strncmp(record, "append ", 7) == 0, front = strncmp(record, "prepend ", 8) == 0;
+		bool set = strncmp(record, "env ", 4) == 0, missing = strncmp(record, "default ", 8) == 0;
 		if (strncmp(record, "unset ", 6) == 0)
 			spank_unsetenv(spank, record + 6);
-		if (!back && !front && strncmp(record, "env ", 4) != 0)
+		if (!back && !front && !set && !missing)
 			continue;
-		char *name = strdup(record + (front ? 8 : back ? 7 : 4)), *value = strchr(name, '=');
+		char *name = strdup(strchr(record, ' ') + 1), *value = strchr(name, '=');
 		*value++ = '\0';
 		if (back || front)
 			lengthen(spank, name, value, front);
 		else
-			spank_setenv(spank, name, value, 1);
+			spank_setenv(spank, name, value, set);
 		free(name);
 	}
 }
@@ -419,9 +420,9 @@ int slurm_spank_task_init(spank_t spank, int count, char **words)
 	if (!container.joined)
 		return 0;
 	set_variables(spank, container.records, container.size);
+	set_path(spank);
 	await_startup(spank);
 	join();
-	set_path(spank);
 	if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS || argc < 1 ||
 	    spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS)
 		return 0;

@@ -18,6 +18,7 @@ from cordee.systems.environments.node.engines.namespace.root.mounts import bind,
 from cordee.systems.environments.node.engines.namespace.root.tree import RootTree
 
 _NEWNET = 0x40000000
+_PAGE_BYTES = 4096  # the most that mount(2) takes of options
 _PLACES = ("proc", "sys", "dev", "tmp", "run", "etc")
 _HOSTS_FILES = ("/etc/resolv.conf", "/etc/hosts")
 
@@ -156,6 +157,12 @@ def _assemble(order: StepOrder, base: str) -> None:
     lower = ":".join(os.path.relpath(each) if each.startswith("/") else each for each in lowers)
     options = f"lowerdir={lower},upperdir={work}/upper,workdir={work}/work,userxattr"
     root = f"{order.work}/root"
+    if len(os.fsencode(options)) >= _PAGE_BYTES:
+        raise EngineRefused(
+            f"the kernel does not join {len(lowers)} layers",
+            given=order.folder,
+            next="put several lines of commands into one, with && between them",
+        )
     try:
         kernel.mount("overlay", root, "overlay", kernel.NODEV, options)
     except OSError as error:

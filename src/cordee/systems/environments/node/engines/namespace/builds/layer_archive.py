@@ -70,7 +70,11 @@ class LayerArchive:
         Raises:
             OSError: a file cannot be read, or the archive not written.
         """
-        self._enter(b"", os.lstat(self._folder))
+        waiting = [b""]
+        while waiting:  # folders can be deeper than Python's recursion
+            name = waiting.pop()
+            names = self._enter(name, os.lstat(os.path.join(self._folder, name)))
+            waiting += [os.path.join(name, each) for each in reversed(names)]
         self._put(bytes(2 * tarfile.BLOCKSIZE))
         return {
             "digest": f"sha256:{self._hash.hexdigest()}",
@@ -81,18 +85,18 @@ class LayerArchive:
             "owners_kept": not self._layered or takes_attributes(self._folder),
         }
 
-    def _enter(self, name: bytes, found: os.stat_result) -> None:
+    def _enter(self, name: bytes, found: os.stat_result) -> list[bytes]:
+        """Write one entry; return the names in it, in order."""
+        if os.path.basename(name).startswith(b".wh."):
+            self.left_out.append(f"/{os.fsdecode(name)}: a name that says in an image that a file is removed")
+            return []
         if name:
             self._member(name, found)
         if not stat.S_ISDIR(found.st_mode):
-            return
+            return []
         if name and self._layered and self._is_opaque(name):
             self._empty(name + b"/.wh..wh..opq")
-        with os.scandir(os.path.join(self._folder, name)) as entries:
-            names = sorted(entry.name for entry in entries)
-        for each in names:
-            inner = os.path.join(name, each)
-            self._enter(inner, os.lstat(os.path.join(self._folder, inner)))
+        return sorted(os.listdir(os.path.join(self._folder, name)))
 
     def _is_opaque(self, name: bytes) -> bool:
         for key in _OPAQUE:
