@@ -108,6 +108,26 @@ def test_commands_reach_no_network_unless_the_recipe_says_so(kitchen: Kitchen):
     assert int(shared) == Path("/proc/net/dev").read_text().count(":")
 
 
+def test_an_image_can_begin_with_nothing_and_has_no_program_then(kitchen: Kitchen, user_kitchen: Kitchen):
+    digests = set()
+    for each in (kitchen, user_kitchen):
+        shutil.copyfile(shutil.which("busybox") or "", each.folder / "busybox")
+        (each.folder / "busybox").chmod(0o755)
+        each.write(
+            'image = "made"\n[build]\nfrom = "scratch"\ncopy = ["busybox:/bin/sh", "files:/opt/files"]\n'
+            'commands = ["echo two > /etc-two"]\n'
+        )
+        if digests:
+            shutil.copyfile(kitchen.folder / "env.lock.json", each.folder / "env.lock.json")
+        digests.add(each.build()["digest"])
+        done = each.call("run", "env.toml", "--", "/bin/sh", "-c", "echo /*")
+        assert {"/bin", "/etc-two", "/opt"} <= set(done.stdout.split())
+    assert len(digests) == 1
+    kitchen.write('image = "made"\n[build]\nfrom = "scratch"\ncommands = ["true"]\n')
+    error = kitchen.build(code=1)["error"]
+    assert "there is no command /bin/sh inside" in error["text"]
+
+
 def test_an_image_that_is_a_file_is_written_whole_and_starts_from_there(kitchen: Kitchen):
     kitchen.change('image = "made"', 'image = "./made.sqsh"')
     made = kitchen.build("--oci", "layout")

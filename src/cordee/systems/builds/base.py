@@ -23,6 +23,7 @@ from cordee.systems.builds.errors import BuildError
 from cordee.systems.builds.layout import LayerBlob, image_config, link_or_copy, write_layout
 
 _PIECE = _LEAST_BYTES = 1 << 20
+SCRATCH = "scratch"
 # What the step says of a file in the image that is mounted at `base`.
 _CLOSED = re.compile(r"Permission denied: b?'[^']*?/base/([^']*)'")
 
@@ -87,14 +88,7 @@ class BaseKeeper:
         found = self.kept(locked) if locked else None
         if found is not None:
             return found
-        try:
-            hand = self._workshop.at_hand(image, self._cluster, not offline, self._say)
-        except ImageError as error:
-            raise BuildError(
-                f"the base image is not to be had: {error.text}", given=error.given, next=error.next
-            ) from None
-        base = self.kept(hand.digest) if hand.digest else None
-        base = base or self._keep(image, hand)
+        base = self._empty() if image == SCRATCH else self._given(image, offline)
         if locked and base.digest != locked:
             raise BuildError(
                 "the base image is another one than was locked",
@@ -103,6 +97,24 @@ class BaseKeeper:
                 next="bring the locked one back, name it by its digest, or take what is there now: cordee env lock",
             )
         return base
+
+    def _given(self, image: str, offline: bool) -> BaseImage:
+        try:
+            hand = self._workshop.at_hand(image, self._cluster, not offline, self._say)
+        except ImageError as error:
+            raise BuildError(
+                f"the base image is not to be had: {error.text}", given=error.given, next=error.next
+            ) from None
+        base = self.kept(hand.digest) if hand.digest else None
+        return base or self._keep(image, hand)
+
+    def _empty(self) -> BaseImage:
+        with self._cache.temporary() as work, self._cache.faults():
+            nothing = work / "nothing"
+            nothing.mkdir()
+            nothing.chmod(0o755)
+            os.utime(nothing, (0, 0))
+            return self._given(str(nothing), offline=True)
 
     def _keep(self, image: str, hand: ImageAtHand) -> BaseImage:
         self._say(f"base image {image}")

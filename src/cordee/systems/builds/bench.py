@@ -27,7 +27,7 @@ _WORDS_BYTES = 3000
 _LEAST_BYTES = 1 << 20
 _NO_ATTRIBUTES = "; the file system of the cache keeps no extended attributes, so that a folder cannot be made anew"
 # The engine's own words, where not the command but its container failed.
-_REFUSED_CODE = 125
+_REFUSED_CODES = (125, 126, 127)
 _REFUSED = re.compile(r"^cordee: (?P<text>.*)(?:\n  given: +(?P<given>.*))?(?:\n  next: +(?P<next>.*))?\Z", re.M)
 # What every command of a build gets: nothing of the machine's, and what makes tools repeat themselves.
 _VARIABLES = {
@@ -50,6 +50,7 @@ class StepCommand(NamedTuple):
         env: beside what every command gets.
         network: whether it can reach the network.
         workdir: where it begins.
+        copied: (source, target, folders that no image keeps): what is copied into the image, in place of a command.
         here: whether it runs over programs and libraries of this machine, which it can only read, and not over the image's.
     """
 
@@ -58,6 +59,7 @@ class StepCommand(NamedTuple):
     env: Mapping[str, str] = {}
     network: bool = False
     workdir: str = "/"
+    copied: tuple[str, str, Sequence[str]] | None = None
     here: bool = False
 
 
@@ -190,6 +192,7 @@ class BuildBench:
             "env": {**(_VARIABLES if command.here else self.variables()), **command.env},
             "network": command.network,
             "workdir": command.workdir,
+            "copied": command.copied,
         }
         with tempfile.TemporaryFile() as words:  # not on the disk that may be full
             done = self._engine(work, order, words)
@@ -215,7 +218,7 @@ class BuildBench:
         if "No space left on device" in said or (room.f_blocks and room.f_bavail * room.f_frsize < _LEAST_BYTES):
             why = ", because there is no space left"
             hint = f"make room in {self.cache.folder}, or name another folder with CORDEE_BUILD_CACHE"
-        elif code == _REFUSED_CODE and (refused := _REFUSED.search(said)):
+        elif code in _REFUSED_CODES and (refused := _REFUSED.search(said)):
             return BuildError(f"{text}: {refused['text']}", given=refused["given"], next=refused["next"])
         elif "Input/output error" in said and not _keeps_attributes(self.cache.folder):
             # Overlays need them for folders that are removed and made anew.

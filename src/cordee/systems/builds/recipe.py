@@ -136,7 +136,7 @@ class Recipe(Document):
     """`[build]`: the parts of an image, in the order in which they are put into it."""
 
     from_: str = Field(default="", alias="from")
-    """The image that it begins with: a path or a reference, as `image` takes them."""
+    """The image that it begins with: a path or a reference, as `image` takes them; `scratch`: nothing."""
     containerfile: str = ""
     """A Containerfile instead of all other parts, from the EDF's folder on; podman or buildah does what it says."""
     apt: Annotated[tuple[str, ...], BeforeValidator(_apt_packages)] = ()

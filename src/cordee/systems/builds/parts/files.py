@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import shutil
 import stat
 from pathlib import Path
@@ -14,27 +13,6 @@ from cordee.systems.builds.errors import BuildError
 from cordee.systems.builds.host_settings import network_variables
 from cordee.systems.builds.parts._base import RecipePart
 from cordee.systems.builds.recipe import NOT_KEPT, CopiedPath
-
-# Files take the place of those that are there, also of links: cp alone would write through these, and keep the rights of the file before.
-_COPY = f"""set -e
-content={INSIDE}/copied/content
-folder=$1
-if [ -L "$content" ] || [ ! -d "$content" ]; then folder=${{1%/*}}/; fi
-mkdir -p "$folder"
-case $(cd "$folder" && pwd -P)/ in {"|".join(f"{each}/*" for each in NOT_KEPT)})
-  echo "$1 leads to a folder of which no image keeps anything" >&2; exit 1 ;;
-esac
-if [ "$folder" = "$1" ]; then
-  cd "$1"
-  . {INSIDE}/copied/clear
-  cp -R -P "$content"/. .
-elif [ -d "$1" ]; then
-  echo "$1 is a folder of the image: end the target with / to copy into it" >&2; exit 1
-else
-  rm -f "$1"
-  cp -P "$content" "$1"
-fi
-"""
 
 
 class CopiedFiles(RecipePart):
@@ -59,14 +37,14 @@ class CopiedFiles(RecipePart):
             copied = files / "copied"
             copied.mkdir()
             _plain_copy(each, copied / "content")
-            (copied / "clear").write_text(_clearing(copied / "content"), errors="surrogateescape")
             if content_digest(copied / "content") != digest:
                 raise BuildError(
                     "what is copied changed while the image was made", given=str(each.source), next="build again"
                 )
-            return StepCommand(["/bin/sh", "-c", _COPY, "sh", each.target], [(copied, f"{INSIDE}/copied", False)])
+            mounts = [(copied, f"{INSIDE}/copied", False)]
+            return StepCommand([], mounts, copied=(f"{INSIDE}/copied/content", each.target, NOT_KEPT))
 
-        return self.step(f"copy {each.given}", [digest, each.target, _COPY], command)._replace(sweep=False)
+        return self.step(f"copy {each.given}", [digest, each.target, 2], command)._replace(sweep=False)
 
 
 class ShellCommands(RecipePart):
@@ -136,13 +114,6 @@ def _walk(path: Path, without: frozenset[Path]) -> list[tuple[str, Path]]:
             inner = [each for each in os.listdir(place) if Path(real, each) not in without]
             waiting += [(os.path.join(name, each), os.path.join(real, each)) for each in inner]
     return sorted(found)
-
-
-def _clearing(content: Path) -> str:
-    """Return a script that removes the files that are where those of a folder come."""
-    names = [name for name, each in _walk(content, frozenset()) if name and (each.is_symlink() or not each.is_dir())]
-    quoted = [shlex.quote(f"./{name}") for name in names]
-    return "".join(f"if [ -f {each} ] || [ -L {each} ]; then rm -f {each}; fi\n" for each in quoted)
 
 
 def _plain_copy(copied: CopiedPath, target: Path) -> None:

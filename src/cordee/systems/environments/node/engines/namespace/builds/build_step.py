@@ -7,6 +7,7 @@ import os
 import socket
 
 from cordee.systems.environments.node.engines.namespace import kernel
+from cordee.systems.environments.node.engines.namespace.builds.copied import copy_in
 from cordee.systems.environments.node.engines.namespace.builds.layer_archive import LayerArchive, sweep
 from cordee.systems.environments.node.engines.namespace.builds.ownership import filter_process, keep_owners
 from cordee.systems.environments.node.engines.namespace.builds.step_order import StepOrder, read_order
@@ -112,6 +113,8 @@ def _inside(order: StepOrder, base: str) -> None:
         mine.close()
         command = os.fork()
         if command == 0:
+            if order.copied:
+                os._exit(copy_in(*order.copied))
             begin_in(order.workdir)
             filter_process(other)
             other.close()

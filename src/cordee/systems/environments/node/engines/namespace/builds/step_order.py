@@ -21,6 +21,7 @@ class StepOrder:
         work: a folder below `folder` of this step alone: `upper`, `work`, `root` and `tmp` are made in it.
         mounts: (source, target, whether it can be written to).
         argv, env, workdir: the command.
+        copied: (source, target, folders that no image keeps): what is copied in place of a command.
         network: whether it may reach the network.
         archive, layer, epoch, since_ns: of `pack`: where the archive goes, the layer that is packed, and times.
         sweep: of `pack`: whether what tools write for themselves is left out of the layer.
@@ -35,6 +36,7 @@ class StepOrder:
         self.work = str(document.get("work", ""))
         self.mounts = [(str(one), str(other), bool(writable)) for one, other, writable in document.get("mounts", ())]
         self.argv = [str(each) for each in document.get("argv", ())]
+        self.copied = document.get("copied")
         self.env = {str(key): str(value) for key, value in document.get("env", {}).items()}
         self.workdir = str(document.get("workdir", "/"))
         self.network = bool(document.get("network", False))
