@@ -149,7 +149,7 @@ def test_packages_are_locked_with_what_they_need_and_put_together_without_their_
     rope = next(each for each in bill["components"] if each["name"] == "rope")
     assert rope["hashes"] == [{"alg": "SHA-256", "content": packages["rope"]["hash"][7:]}]
     assert int(rope["properties"][0]["value"]) > 0
-    assert rope["licenses"] == [{"license": {"name": "MIT"}}]
+    assert rope["licenses"] == [{"license": {"id": "MIT"}}]
     unused = user_kitchen.call("unused", "env.toml", "--json", "--", "rope")
     uses = {each["name"]: each for each in json.loads(unused.stdout)["packages"]}
     assert {name: uses[name]["opened_files"] for name in ("rope", "harness")} == {"rope": 2, "harness": 0}

@@ -62,7 +62,9 @@ def test_a_command_that_fails_says_what_it_said_and_what_came_before_is_kept(kit
     error = kitchen.build(code=1)["error"]
     assert "it failed with 3" in error["text"]
     assert "broken" in error["given"]
-    kitchen.change("echo broken >&2; exit 3", "true")
+    kitchen.change("echo broken >&2", r"printf '\\033[31mred' >&2")
+    assert "\033" not in kitchen.call("build", "env.toml").stderr
+    kitchen.change(r"printf '\\033[31mred' >&2; exit 3", "true")
     assert [layer["fresh"] for layer in kitchen.build()["layers"]] == [False, False, False, True]
 
 

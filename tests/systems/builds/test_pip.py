@@ -117,7 +117,7 @@ def test_packages_are_locked_with_what_they_need_and_installed_without_a_network
     bill = json.loads((pip_kitchen.folder / "env.cdx.json").read_text())
     rope = next(each for each in bill["components"] if each["name"] == "rope")
     assert rope["hashes"] == [{"alg": "SHA-256", "content": packages["rope"]["hash"][7:]}]
-    assert rope["licenses"] == [{"license": {"name": "MIT"}}]
+    assert rope["licenses"] == [{"license": {"id": "MIT"}}]
     assert int(rope["properties"][0]["value"]) > 0
 
 

@@ -81,5 +81,7 @@ def _tell(error: CordeeError, arguments: list[str]) -> int:
 
         print_json(error.document())
     else:
-        click.echo(f"cordee: {error}", err=True)
+        from cordee.core.draw.clean import clean
+
+        click.echo(clean(f"cordee: {error}"), err=True)  # what a program has printed may be in it
     return error.exit_code if error.exit_code else EXIT_USAGE

@@ -96,7 +96,8 @@ def _known(component: dict[str, Any], hashes: dict[tuple[str, str, str, str], st
         component["hashes"] = [{"alg": "SHA-256", "content": digest.partition(":")[2]}]
     sizes = [each["value"] for each in component.get("properties", ()) if each["name"] == _BYTES]
     size = int(sizes[0]) if sizes else None
-    told = ", ".join(str(each.get("license", {}).get("name", "")) for each in component.get("licenses", ()))
+    said = [{**each, **each.get("license", {})} for each in component.get("licenses", ())]
+    told = ", ".join(str(each.get("id") or each.get("name") or each.get("expression")) for each in said)
     return KnownPackage(kind, name, version, digest, told, size)
 
 

@@ -47,6 +47,14 @@ def test_the_first_command_that_fails_is_named_and_nothing_after_it_runs(images,
     assert "after" not in done.stderr
 
 
+@pytest.mark.usefixtures("real")
+def test_a_module_that_cannot_be_loaded_is_a_matter_of_the_stack(images):
+    environment = environment_in(images, startup=("module load cuda", "true"))
+    argv = find_engine("namespace").argv(environment, EngineLaunch(("echo", "ran"), ENV))
+    done = subprocess.run(argv, env=ENV, capture_output=True, text=True)
+    assert "correct it in `[stack] modules`" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("commands", "failed"),
     [

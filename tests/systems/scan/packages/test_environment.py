@@ -7,6 +7,8 @@ import json
 import pytest
 
 from cordee.systems.scan.packages.installed import conda_package, python_package
+from cordee.systems.scan.packages.model import FoundPackage
+from cordee.systems.scan.packages.sbom import bill
 
 from .. import made_files
 from . import made_packages as made
@@ -107,6 +109,25 @@ def test_all_licences_and_the_size_that_a_package_says_are_kept():
     conda = conda_package(json.dumps({"name": "x", "version": "1", "paths_data": paths}).encode(), "")
     assert conda is not None
     assert conda.bytes == 7
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("MIT", [{"license": {"id": "MIT"}}]),
+        ("apache-2.0 or MIT", [{"expression": "Apache-2.0 OR MIT"}]),
+        ("BSD-3-Clause\nMIT License", [{"license": {"id": "BSD-3-Clause"}}, {"license": {"name": "MIT License"}}]),
+        ("GPL-2+", [{"license": {"name": "GPL-2+"}}]),
+        ("LicenseRef-Mine", [{"expression": "LicenseRef-Mine"}]),
+    ],
+)
+def test_licences_have_their_spdx_identifiers_where_they_are_such(said, told):
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    document = bill([FoundPackage("x", "1", licence=said)], "here")
+    assert document["components"][0]["licenses"] == told
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(document)) is None
 
 
 def test_a_conda_prefix_is_read_with_its_records(tmp_path):

@@ -10,7 +10,7 @@ from cordee.core.errors import CordeeError
 from cordee.machine.tasks.shell_lines import environment_in, failed_line, lines_shell, lost_environment, timings_in
 from cordee.machine.tasks.task import Task, TaskExit
 from cordee.systems.environments.node.document import Environment
-from cordee.systems.environments.node.engines.namespace.startup import WHAT, told
+from cordee.systems.environments.node.engines.namespace.startup import WHAT, told, where
 from cordee.systems.environments.node.patches import patches_between
 
 _TASK = "start-up"
@@ -82,7 +82,7 @@ class NodeStartup:
 
 def _failed(lines: list[str], failed: int, ended: TaskExit, limit_s: float) -> CordeeError:
     how = f"ended with exit code {ended.code}"
-    what = "correct it in `[startup] commands`; what it printed is in `cordee logs`"
+    what = f"correct it in {where(lines[failed - 1])}; what it printed is in `cordee logs`"
     if ended.reason == "deadline":
         how, what = f"did not end within {limit_s:g} s", "give more time by `[startup] timeout`, or correct the command"
     elif ended.code is None:

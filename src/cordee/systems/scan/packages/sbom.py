@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from cordee import __version__
 from cordee.core.errors import CordeeError, UsageError
@@ -95,12 +98,28 @@ def write_bill(path: str, packages: Iterable[FoundPackage], about: str) -> int:
     return len(document["components"])
 
 
+def _licences(said: list[str]) -> list[dict[str, Any]]:
+    """Return licences by their SPDX identifiers where they are such; one that is an expression stands alone."""
+    found: list[dict[str, Any]] = []
+    for text in said:
+        try:
+            known = str(canonicalize_license_expression(text))
+        except InvalidLicenseExpression:
+            found.append({"license": {"name": text}})
+            continue
+        if re.fullmatch(r"(?!LicenseRef-)[\w.-]+", known):
+            found.append({"license": {"id": known}})
+        else:
+            found.append({"expression": known} if len(said) == 1 else {"license": {"name": known}})
+    return found
+
+
 def _component(url: str, package: FoundPackage) -> dict[str, Any]:
     component: dict[str, Any] = {"type": "library", "bom-ref": url, "name": package.name, "purl": url}
     if package.version:
         component["version"] = package.version
     if package.licence:
-        component["licenses"] = [{"license": {"name": each}} for each in package.licence.split("\n")]
+        component["licenses"] = _licences(package.licence.split("\n"))
     hashes = []
     for one in package.hashes if len(package.hashes) == 1 else ():  # several are those of several files
         kind, _, digits = one.rpartition(":")

@@ -61,7 +61,7 @@ def run_startup(
         raise EngineRefused(
             f"{WHAT} {failed} of {len(lines)} {how}",
             given=line,
-            next="what it printed stands above; correct it in `[startup] commands`"
+            next=f"what it printed stands above; correct it in {where(line)}"
             if status is not None
             else "give more time by `[startup] timeout`, or correct the command",
         )
@@ -70,6 +70,11 @@ def run_startup(
     kept = {name: value for name, value in environment.items() if name in _OF_THE_SHELL}
     env = {**{name: value for name, value in left.items() if name not in _OF_THE_SHELL}, **kept}
     return env, told(lines, [(each.number, each.seconds) for each in done], seconds)
+
+
+def where(line: str) -> str:
+    """Return the key of the EDF that a line comes from."""
+    return "`[stack] modules`" if line.startswith("module load ") else "`[startup] commands`"
 
 
 def told(lines: list[str], timings: list[tuple[int, float]], seconds: float) -> str:
