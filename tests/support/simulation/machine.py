@@ -208,7 +208,7 @@ class VirtualChild:
 
     async def _set_up(self) -> int:
         await asyncio.sleep(self.world.script.setup_s)
-        (self.world.memory(self.host) / "setup-environment").write_bytes(b"PATH=/bin\0")
+        (self.world.memory(self.host) / "setup-environment").write_bytes(b"PATH=/bin\0cordee_end=\0")
         return 0
 
     async def _check(self) -> int:
