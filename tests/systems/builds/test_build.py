@@ -130,8 +130,14 @@ def test_an_image_can_begin_with_nothing_and_has_no_program_then(kitchen: Kitche
 
 def test_an_image_that_is_a_file_is_written_whole_and_starts_from_there(kitchen: Kitchen):
     kitchen.change('image = "made"', 'image = "./made.sqsh"')
+    more = 'workdir = "/opt/files"\nentrypoint = ["/bin/echo", "it\'s"]\ncommand = ["a b"]\n'
+    kitchen.change("[build]\n", f"[build]\n{more}")
     made = kitchen.build("--oci", "layout")
     assert made["path"] == str(kitchen.folder / "made.sqsh")
+    told = kitchen.call("run", "env.toml", "--", "sh", "-c", "echo $GREETING $PWD; ls")
+    assert told.stdout.split() == ["hello", "/opt/files", "a", "b", "c"]
+    explained = json.loads(kitchen.call("explain", "env.toml", "--json").stdout)
+    assert ["/bin/echo", "it's"] in [each.get("value") for each in explained["values"]]
     assert kitchen.call("run", "env.toml", "--", "cat", "/etc/two").stdout == "two\n"
     kitchen.change('image = "./made.sqsh"', 'image = "oci:./layout"')
     assert kitchen.call("run", "env.toml", "--", "cat", "/etc/two").stdout == "two\n"

@@ -212,7 +212,25 @@ def test_a_wheel_of_the_users_own_lies_in_a_folder_and_is_locked_anew_when_it_ch
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("line", ["-e .", "./mine.whl", "mine @ git+https://example.org/mine", "-r more.txt"])
+@pytest.mark.parametrize("resolver", ["pip", "uv"])
+def test_hashes_of_the_requirements_are_held_against_what_comes(pip_kitchen: Kitchen, resolver: str):
+    pip_kitchen.env["PATH"] = f"{os.path.dirname(sys.executable)}:{pip_kitchen.env['PATH']}"
+    right = hashlib.sha256((pip_kitchen.folder / "index" / "rope-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    pip_kitchen.change(
+        '{ packages = ["harness"]', f'{{ requirements = "reqs.txt", constraints = "", resolver = "{resolver}"'
+    )
+    lines = "rope==1.0 \\\n    --hash=sha256:{} \\\n    --hash=sha256:{}\n"
+    (pip_kitchen.folder / "reqs.txt").write_text(lines.format("0" * 64, "1" * 64))
+    error = pip_kitchen.build(code=1)["error"]
+    assert "rope" in error["text"] + error["given"]
+    assert right in error["text"] + error["given"]
+    (pip_kitchen.folder / "reqs.txt").write_text(lines.format("0" * 64, right))
+    pip_kitchen.build()
+
+
+@pytest.mark.parametrize(
+    "line", ["-e .", "./mine.whl", "mine @ git+https://example.org/mine", "-r more.txt", "--find-links ./dist"]
+)
 def test_a_requirement_that_no_lock_can_hold_is_named_with_its_line(pip_kitchen: Kitchen, line: str):
     (pip_kitchen.folder / "reqs.txt").write_text(f"# exported\n{line}\nrope==1.0\n")
     pip_kitchen.change("{ packages", '{ requirements = "reqs.txt", packages')

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cordee.core.documents.toml_lines import Keys
 from cordee.core.errors import DocumentError
 from cordee.core.findings import Finding
-from cordee.core.secrets import MASK
+from cordee.core.secrets import MASK, masked_text
 from cordee.core.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def shown(value: Any) -> bool | int | float | str | None:
     """Return a value that was given as a finding shows it: a number as it is, all else as a text that is not too long, lists as documents have them."""
     if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    text = value if isinstance(value, str) else _as_written(value)
+    text = masked_text(value if isinstance(value, str) else _as_written(value))
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
 
 

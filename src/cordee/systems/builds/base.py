@@ -98,7 +98,7 @@ class BaseKeeper:
             )
         return base
 
-    def _given(self, image: str, offline: bool) -> BaseImage:
+    def _given(self, image: str, offline: bool, called: str = "") -> BaseImage:
         try:
             hand = self._workshop.at_hand(image, self._cluster, not offline, self._say)
         except ImageError as error:
@@ -106,7 +106,7 @@ class BaseKeeper:
                 f"the base image is not to be had: {error.text}", given=error.given, next=error.next
             ) from None
         base = self.kept(hand.digest) if hand.digest else None
-        return base or self._keep(image, hand)
+        return base or self._keep(image, hand, called or image)
 
     def _empty(self) -> BaseImage:
         with self._cache.temporary() as work, self._cache.faults():
@@ -114,10 +114,10 @@ class BaseKeeper:
             nothing.mkdir()
             nothing.chmod(0o755)
             os.utime(nothing, (0, 0))
-            return self._given(str(nothing), offline=True)
+            return self._given(str(nothing), offline=True, called=SCRATCH)
 
-    def _keep(self, image: str, hand: ImageAtHand) -> BaseImage:
-        self._say(f"base image {image}")
+    def _keep(self, image: str, hand: ImageAtHand, called: str) -> BaseImage:
+        self._say(f"base image {called}")
         with self._cache.temporary() as work, self._cache.faults():
             made = work / "kept"
             made.mkdir()

@@ -22,6 +22,7 @@ from cordee.systems.builds.bench import BuildBench, BuildStep
 from cordee.systems.builds.cache import BuildCache, CachedLayer
 from cordee.systems.builds.containerfile import containerfile_layout, locked_bases
 from cordee.systems.builds.errors import BuildError
+from cordee.systems.builds.filed import filed_layout
 from cordee.systems.builds.layout import LayerBlob, check_layout, image_config, write_layout
 from cordee.systems.builds.lock import MAX_TIME, BuildLock, read_lock, write_lock
 from cordee.systems.builds.parts._base import RecipePart
@@ -318,13 +319,16 @@ class RecipeBuilder:
         image = self._loaded.given.image
         path = self._workshop.is_path(image)
         try:
-            kept = self._workshop.keep(layout, "" if path else image, self._wishes.cluster, self._say, stem)
+            if path:
+                with self._cache.temporary() as work, self._cache.faults():
+                    filed = filed_layout(layout, work, self._lock.epoch)
+                    kept = self._workshop.keep(filed, "", self._wishes.cluster, self._say, stem)
+                    at = self._written(Path(kept.path), Path(path))
+            else:
+                at = Path(self._workshop.keep(layout, image, self._wishes.cluster, self._say, stem).path)
         except ImageError:
             check_layout(layout)
             raise
-        at = Path(kept.path)
-        if path:
-            at = self._written(at, Path(path))
         lock = self._lock
         pushed = {
             key: lock.image[key] for key in ("pushed",) if lock.image.get("digest") == digest and key in lock.image

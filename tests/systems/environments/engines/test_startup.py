@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -45,6 +46,20 @@ def test_the_first_command_that_fails_is_named_and_nothing_after_it_runs(images,
     assert (done.returncode, done.stdout) == (125, "")
     assert "start-up command 2 of 3 ended with exit code 7\n  given:   (exit 7)" in done.stderr
     assert "after" not in done.stderr
+
+
+@pytest.mark.usefixtures("real")
+def test_a_startup_that_is_interrupted_at_a_terminal_is_not_called_wrong(images):
+    environment = environment_in(images, startup=("echo begun >&2; sleep 60",))
+    argv = find_engine("namespace").argv(environment, EngineLaunch(("echo", "ran"), ENV))
+    with subprocess.Popen(argv, env=ENV, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "begun\n"
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130
+    assert "the start-up was interrupted by a signal" in said
+    assert "correct it" not in said
 
 
 @pytest.mark.usefixtures("real")
@@ -98,7 +113,7 @@ def test_a_signal_ends_a_startup_that_runs(images):
         assert process.stderr.readline() == "up\n"
         process.terminate()
         assert "interrupted" in process.stderr.read()
-        assert process.wait(20) == 125
+        assert process.wait(20) == 143
     assert left_behind("sleep 3003") == []
 
 

@@ -80,10 +80,11 @@ def content_digest(path: Path, without: frozenset[Path] = frozenset()) -> str:
     try:
         return f"sha256:{_content_digest(path, without)}"
     except OSError as error:
+        gone = isinstance(error, FileNotFoundError)
         raise BuildError(
             f"what is copied cannot be read: {error.strerror}",
             given=str(error.filename),
-            next="make it readable for you, or copy less",
+            next="it went away meanwhile: build again" if gone else "make it readable for you, or copy less",
         ) from None
 
 

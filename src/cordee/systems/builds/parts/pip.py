@@ -75,7 +75,13 @@ _INDEX_LINE = re.compile(
 )
 # Folders, files and repositories: what they are tomorrow, no lock can say.
 _NOT_LOCKED = re.compile(
-    r"\s*(-e\b|--editable\b|-r\b|--requirement\b|-c\b|--constraint\b|[./~]|[^#]*\b(git|hg|svn|bzr)\+|[^#]*@\s*file:)"
+    r"\s*(-e\b|--editable\b|-r\b|--requirement\b|-c\b|--constraint\b|(?:-f|--find-links)[\s=]+(?!\w+://)|[./~]"
+    r"|[^#]*\b(git|hg|svn|bzr)\+|[^#]*@\s*file:)"
+)
+_HASHED = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)[^#\n]*--hash", re.MULTILINE)
+_HASH = re.compile(r"--hash[\s=]+sha256:([0-9a-f]{64})")
+_UNREACHABLE = re.compile(
+    r"Failed to establish a new connection|Max retries exceeded|Connection refused|Name or service not known"
 )
 _WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-[^-]+-[^-]+-[^-]+\.whl\Z")
 
@@ -151,7 +157,23 @@ class PipPackages(RecipePart):
             except BuildError as error:
                 raise self._refused(error) from None
             tools = [self._locked("tool", path) for path in sorted((files / "tool").iterdir())]
-            return tools + [self._locked("pypi", path) for path in sorted((files / "wheels").iterdir())]
+            packages = [self._locked("pypi", path) for path in sorted((files / "wheels").iterdir())]
+            self._refuse_other_hashes(packages)
+            return tools + packages
+
+    def _refuse_other_hashes(self, packages: list[BuildPackage]) -> None:
+        """Hold what was fetched against the hashes of the list of requirements, which uv does not look at."""
+        lines = self._texts().get("requirements", "").replace("\\\n", " ").splitlines()
+        allowed = {_plain(found[1]): _HASH.findall(line) for line in lines if (found := _HASHED.match(line))}
+        for package in packages:
+            digests = allowed.get(_plain(package.name))
+            if digests is not None and package.hash.removeprefix("sha256:") not in digests:
+                raise BuildError(
+                    f"the index gives another file for {package.name} {package.version} than the requirements allow",
+                    given=package.hash,
+                    allowed=[f"sha256:{digest}" for digest in digests] or "hashes of sha256",
+                    next="find out who changed it before you trust it",
+                )
 
     def _by_uv(self, files: Path) -> str:
         """Write the versions that uv chooses for the image's Python; return the file's name."""
@@ -184,7 +206,9 @@ class PipPackages(RecipePart):
             check=False,
         )
         if done.returncode:
-            raise BuildError("uv cannot resolve the packages", given="\n" + done.stderr.strip()[-2000:])
+            said = done.stderr.strip()[-2000:]
+            hint = "correct names, versions and indexes; only wheels that fit the image's Python are taken"
+            raise BuildError("uv cannot resolve the packages", given="\n" + said, next=hint)
         return "chosen"
 
     def _locked(self, kind: str, path: Path) -> BuildPackage:
@@ -263,16 +287,15 @@ class PipPackages(RecipePart):
                 given=self.recipe.pip.python,
                 next='add apt = ["python3"], or name another interpreter: [build.pip] python = "..."',
             )
+        if error.text.startswith("uv"):
+            return error
         lines = [line for line in said.splitlines() if line.startswith("ERROR:")] or [last_line(error)]
-        text = lines[-1].removeprefix("ERROR: ")
-        none = "No matching distribution" in said
-        return BuildError(
-            f"pip cannot resolve the packages: {text}",
-            given=said.strip(),
-            next="only wheels that fit the image's Python are taken: name a version that has one"
-            if none
-            else error.next,
-        )
+        text, hint = lines[-1].removeprefix("ERROR: "), error.next
+        if _UNREACHABLE.search(said):
+            text, hint = "an index cannot be reached", "look at its address, and at proxies"
+        elif "No matching distribution" in said:
+            hint = "only wheels that fit the image's Python are taken: name a version that has one"
+        return BuildError(f"pip cannot resolve the packages: {text}", given=said.strip(), next=hint)
 
 
 def _no_requirement(path: Path, number: int, line: str) -> BuildError:
@@ -282,6 +305,10 @@ def _no_requirement(path: Path, number: int, line: str) -> BuildError:
         allowed="requirements of an index, and lines that name indexes",
         next="take it out (`uv export --no-emit-project`); a package of your own comes as a wheel, its folder named in indexes",
     )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _pinned(packages: list[BuildPackage]) -> str:

@@ -64,10 +64,15 @@ _sigqueue = _call("sigqueue", _Int, _Int, _Long)
 
 
 class EngineRefused(Exception):
-    """The engine cannot do what it was asked; said as Cordée says errors: what, what was given, what to do next."""
+    """The engine cannot do what it was asked; said as Cordée says errors: what, what was given, what to do next.
 
-    def __init__(self, text: str, given: Optional[str] = None, next: Optional[str] = None) -> None:
+    Attributes:
+        code: the exit code: 125, the engine's own, or that of a signal.
+    """
+
+    def __init__(self, text: str, given: Optional[str] = None, next: Optional[str] = None, code: int = 125) -> None:
         super().__init__(text)
+        self.code = code
         self.text = text
         self.given = given
         self.next = next

@@ -100,6 +100,7 @@ def _inside(
         os._exit(_reap(command))
     except EngineRefused as refused:
         say(refused.words())
+        os._exit(refused.code)
     except OSError as error:
         say(f"the container could not be made: {error}")
     finally:

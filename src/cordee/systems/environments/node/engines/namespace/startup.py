@@ -117,10 +117,12 @@ def _await(pid: int, reading: int, deadline: float, unless_ended: int) -> tuple[
         if ended:
             status = kernel.exit_code(word)
         output += _drained(reading)
-        interrupted = unless_ended in ready or any(number in kernel.pending_signals() for number in _ENDING)
-        if status is None and interrupted:
-            _kill(pid)
-            raise EngineRefused("the start-up was interrupted by a signal")
+        signals = [number for number in _ENDING if number in kernel.pending_signals()]
+        if (signals or unless_ended in ready) and status != 0:  # a terminal sends it to the shell, too
+            if status is None:
+                _kill(pid)
+            code = 128 + signals[0] if signals else 125
+            raise EngineRefused("the start-up was interrupted by a signal", code=code)
         if status is None and time.monotonic() > deadline:
             _kill(pid)
             break

@@ -40,6 +40,8 @@ def copy_in(content: str, target: str, not_kept: list[str]) -> int:
                 if not os.path.isdir(place):
                     os.mkdir(place)
                 waiting.append(name)
+    except (FileExistsError, NotADirectoryError) as error:
+        return _refuse(f"{error.filename} is a file of the image, and a folder is to be there")
     except OSError as error:
         return _refuse(f"{error.filename2 or error.filename}: {error.strerror}")
     return 0
