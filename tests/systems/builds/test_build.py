@@ -138,6 +138,9 @@ def test_an_image_that_is_a_file_is_written_whole_and_starts_from_there(kitchen:
     assert told.stdout.split() == ["hello", "/opt/files", "a", "b", "c"]
     explained = json.loads(kitchen.call("explain", "env.toml", "--json").stdout)
     assert ["/bin/echo", "it's"] in [each.get("value") for each in explained["values"]]
+    kitchen.write((kitchen.folder / "env.toml").read_text() + '[startup]\ncommands = ["export A=1"]\n')
+    assert "start-up commands" in kitchen.call("explain", "env.toml", "env").stderr
+    kitchen.write((kitchen.folder / "env.toml").read_text().partition("[startup]")[0])
     assert kitchen.call("run", "env.toml", "--", "cat", "/etc/two").stdout == "two\n"
     kitchen.change('image = "./made.sqsh"', 'image = "oci:./layout"')
     assert kitchen.call("run", "env.toml", "--", "cat", "/etc/two").stdout == "two\n"

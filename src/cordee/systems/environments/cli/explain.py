@@ -46,5 +46,7 @@ def command(file: str, key: str | None, cluster: str | None, lenient: bool, as_j
         print_json(document)
         return
     click.echo(explained_text(values), nl=False)
+    if resolved.environment.startup and (not key or key.startswith("env")):
+        click.echo("what the start-up commands do to variables is not known before they run", err=True)
     if not known:
         click.echo("what the image says is not known: it is not on this machine", err=True)
