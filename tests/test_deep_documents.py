@@ -121,7 +121,7 @@ def registry(_: Path) -> Any:
 def view(folder: Path) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(views, "reader_of", lambda _: lambda name: DEEP)
-        return views.lay(SimpleNamespace(file=str(file(folder, "a")), views=(), target=""))
+        return views.lay(SimpleNamespace(file=str(file(folder, "a", b"hsqs")), views=(), target=""))
 
 
 def declared(folder: Path) -> Any:
