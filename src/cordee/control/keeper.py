@@ -30,6 +30,7 @@ from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.journal import client_journal
 from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.plan import read_plan
+from cordee.runs.state import RunState
 
 # Where nobody ends and nobody calls: the run's folder is looked at so seldom.
 _LOOK_S, _ENDED_S = 5.0, 30.0
@@ -130,9 +131,10 @@ class Keeper:
 
     Args:
         folder: the run's folder.
+        nodes: the names of its nodes; None: those of one machine.
     """
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, nodes: Optional[list[str]] = None) -> None:
         self.folder = folder
         self.ownership = Ownership(folder.control / "keepers")
         self.ownership.claim()
@@ -154,7 +156,7 @@ class Keeper:
                 agent_file(folder, node),
                 folder.control / f"agent-{node}.log",
             )
-            for node in machine_nodes(self.plan)
+            for node in (machine_nodes(self.plan) if nodes is None else nodes)
         }
         self._heartbeat: tuple[int, float] = (0, time.monotonic())
         self._journal = JournalFollower(folder, keep=False)
@@ -165,9 +167,8 @@ class Keeper:
 
     def serve(self) -> int:
         """Keep the run's processes until it has ended; returns 0, or 5 when it had to be given up."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        if self.supervisor.alive() and not self.run_ended():
+        self._heed_signals()
+        if self.supervisor.alive() and not self.is_over():
             self._heartbeat = (0, time.monotonic())
         code, ended, next_ended = 0, False, 0.0
         while True:
@@ -181,7 +182,7 @@ class Keeper:
                 if self.ownership.look() in ("newer", "gone"):
                     return self._leave(5)
             if need or time.monotonic() >= next_ended:
-                ended, next_ended = self.run_ended(), time.monotonic() + _ENDED_S
+                ended, next_ended = self.is_over(), time.monotonic() + _ENDED_S
             if look and ended:
                 if not self.supervisor.alive():
                     return self._leave(code)
@@ -206,7 +207,12 @@ class Keeper:
         living = [one.known["pid"] for one in kept if one.alive()]
         self._waking.wait(living, most_s if len(living) == len(kept) else min(most_s, _AGAIN_S))
 
-    def run_ended(self) -> bool:
+    def _heed_signals(self) -> None:
+        """Ignore what would end this process: whoever wants the run to end tells its supervisor."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    def is_over(self) -> bool:
         """Return whether the journal says that the run is over; read again only when it grew."""
         try:
             size = sum(entry.stat().st_size for entry in os.scandir(self.folder.journal))
@@ -215,7 +221,10 @@ class Keeper:
                 self._journal.read()
         except (OSError, CordeeError):
             self._journals_size = -1
-        return self._journal.state.ended
+        return self._is_over(self._journal.state)
+
+    def _is_over(self, state: RunState) -> bool:
+        return state.ended
 
     def _keep(self) -> bool:
         if not self.supervisor.alive():

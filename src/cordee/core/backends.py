@@ -15,7 +15,11 @@ from cordee.core.errors import SubmitError
 from cordee.core.parts import load
 
 HERE = "local"  # the back end, and the cluster, that is meant where nothing is named
-BUILT_IN = {"local": "cordee.backends.local:BACKEND", "slurm": "cordee.backends.slurm:BACKEND"}
+BUILT_IN = {
+    "local": "cordee.backends.local:BACKEND",
+    "slurm": "cordee.backends.slurm:BACKEND",
+    "htcondor": "cordee.backends.htcondor:BACKEND",
+}
 _GROUP = "cordee.backends"
 
 
@@ -26,6 +30,8 @@ class Abilities:
     Attributes:
         queues: a run may wait for its place, and somebody can be asked about it.
         several_machines: the nodes of a run may be other machines than this one.
+        shares_files: the nodes of a run see the files that are seen here. Where they do not, the run travels: what it needs goes
+            along, and what it makes comes back.
         chains: a run can come back to its place for a next segment.
         honours: keys of documents that mean something here and not everywhere: `need.partition`, `launch`.
         most_nodes: how many nodes a run may have at most, None: as many as the place has.
@@ -35,6 +41,7 @@ class Abilities:
 
     queues: bool = False
     several_machines: bool = False
+    shares_files: bool = True
     chains: bool = False
     honours: tuple[str, ...] = ()
     most_nodes: Optional[int] = None

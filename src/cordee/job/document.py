@@ -88,6 +88,8 @@ class Need(Document):
     """`gpu` puts each rank on the cores near its GPU, which is what happens where each rank has one GPU."""
     memory: Annotated[Size, BeforeValidator(_size_or_auto)] | None = None
     """Memory of each node."""
+    disk: Size | None = None
+    """Disk of each node for the job's own files, where the scheduler gives each job its share."""
     gpu: GpuRequirement | None = None
     """What each GPU must be, such as `memory >= 24GB, capability >= 8.0`."""
     time: Duration | None = None

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, create_model
 
 from cordee.core import registry
-from cordee.core.backends import BUILT_IN, HERE, is_known, known
+from cordee.core.backends import BUILT_IN, HERE
 from cordee.core.documents.config_paths import config_folder, profile_names
 from cordee.core.documents.faults import (
     ValuePlace,
@@ -37,7 +37,7 @@ from cordee.core.words import did_you_mean, nearest
 from cordee.job.cluster import load_cluster, profile_files
 from cordee.job.command_line import document_of
 from cordee.job.document import Job
-from cordee.job.profile import TO_COME, ClusterProfile
+from cordee.job.profile import ClusterProfile
 
 FILE_NAME = "cordee.toml"
 _WATCHED = ("CORDEE_NEED_", "CORDEE_VET_", "CORDEE_RESTART_", "CORDEE_SAMPLING_", "CORDEE_METRICS_", "CORDEE_TIMEOUTS_")
@@ -250,8 +250,6 @@ class _Reading:
             return [self._no_table(("on",), self.overrides, "a table for each cluster, such as [on.local]")]
         findings: list[Finding] = []
         for name, table in self.overrides.items():
-            if name in TO_COME and not is_known(name):
-                findings.append(self._not_yet(name))
             if not isinstance(table, dict):
                 findings.append(self._no_table(("on", name), table, "a table of the keys of a job"))
         for name in self.overrides:
@@ -287,12 +285,6 @@ class _Reading:
 
     def _add_document(self, merge: Merge, overrides: tuple[str, ...]) -> None:
         _add(merge, {**self.document, "on": self.overrides}, overrides, self._kind, self.path, self.text)
-
-    def _not_yet(self, name: str) -> Finding:
-        line, text = find_line(self.text, ("on", name)), f"[on.{name}]: the scheduler {name} is not there yet"
-        what = f"remove [on.{name}]; `[on.CLUSTER]` says what differs on one cluster"
-        allowed = [*known()]
-        return Finding(text, "error", "not-yet", str(self.path), line, given=name, allowed=allowed, next=what)
 
     def _no_table(self, path: Keys, value: Any, allowed: str) -> Finding:
         text = f"{'.'.join(str(part) for part in path)} is not a table"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -16,14 +17,11 @@ from cordee.job.shared_data import SharedDataset
 
 SHAPE_KEYS = ("cores", "memory", "gpus", "gpu_model")
 RANCHER_PROJECT = r"(c-[a-z0-9-]{1,40}|local):p-[a-z0-9-]{1,40}"
-# Schedulers that are not there yet: profiles may have them, and `cordee check` says that nothing can be submitted there.
-TO_COME = ("htcondor",)
-
 
 def _scheduler(value: str) -> str:
-    if value in TO_COME or is_known(value):
+    if is_known(value):
         return value
-    *names, last = [f'"{name}"' for name in dict.fromkeys([*known(), *TO_COME])]
+    *names, last = [f'"{name}"' for name in known()]
     raise wrong("is not one of its values", f"{', '.join(names)} or {last}")
 
 
@@ -34,6 +32,14 @@ def _networks(lines: tuple[str, ...]) -> tuple[str, ...]:
         raise wrong(f"holds what is no network: {error}", '["10.0.0.0/8"]') from None
 
 
+def _attributes(value: dict[str, Any]) -> dict[str, Any]:
+    for name, one in value.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or not isinstance(one, (str, int, float, bool)):
+            raise wrong("holds what is no attribute of a job", 'names with texts, numbers or booleans: { WantGPULab = true }')
+    return value
+
+
+Attributes = Annotated[dict[str, Any], AfterValidator(_attributes)]
 Networks = Annotated[Lines, AfterValidator(_networks)]
 NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 Scheduler = Annotated[str, AfterValidator(_scheduler)]
@@ -197,6 +203,8 @@ class JobClass(Document):
     """The partition of its jobs."""
     qos: str | None = None
     """The QOS of its jobs."""
+    attributes: Attributes = Field(default_factory=dict)
+    """Attributes of its jobs on HTCondor, such as `GPUJobLength = "short"`."""
 
 
 class VettingSite(Document):
@@ -276,6 +284,15 @@ class EnvironmentSite(Document):
     """Stages that images go through, by name."""
     step_option: str = "--environment={file}"
     """Options of srun by which the site enters an environment, for the engine `step`: `{file}` is the EDF, `{image}` its image."""
+
+
+class HTCondorSite(Document):
+    """`[htcondor]`: what holds for every job on an HTCondor pool."""
+
+    requirements: str | None = None
+    """What machines must be, as an expression of HTCondor."""
+    attributes: Attributes = Field(default_factory=dict)
+    """Attributes of every job, such as `WantGPULab = true`."""
 
 
 class NetworkSite(Document):
@@ -382,6 +399,8 @@ class ClusterProfile(Document):
     """Data sets that the site keeps for all, by name."""
     switches: dict[str, str] = Field(default_factory=dict)
     """The nodes below each switch, where Slurm does not say."""
+    htcondor: HTCondorSite = HTCondorSite.model_construct()
+    """What holds for every job, where the scheduler is HTCondor."""
     network: NetworkSite = NetworkSite.model_construct()
     """How nodes are connected, where Slurm does not say."""
     vetting: VettingSite = VettingSite.model_construct()

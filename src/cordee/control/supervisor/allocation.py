@@ -60,6 +60,11 @@ class Allocation:
         return backend_on_node(self.plan.backend, self.plan.backend_part).abilities.chains
 
     @property
+    def seals(self) -> bool:
+        """Whether all telemetry of the run is here, so that it can be sealed and reported on."""
+        return backend_on_node(self.plan.backend, self.plan.backend_part).abilities.shares_files
+
+    @property
     def allocation(self) -> dict[str, Any]:
         return {}
 

@@ -142,7 +142,8 @@ class Ending:
         server.close()
         await self._write_the_rest()
         await self._tell_people()
-        await remarks.close(self._sealer, GIVE_BACK_S if self._place.chains else None)
+        if self._place.seals:
+            await remarks.close(self._sealer, GIVE_BACK_S if self._place.chains else None)
         return ended
 
     async def _tell_people(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cordee.core.backends import part_of
+from cordee.core.backends import abilities, part_of
 from cordee.core.findings import Finding
 from cordee.core.registry import node_parts
 from cordee.job.command import read_command
@@ -29,6 +29,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     command = read_command(job, loaded.values.get("run"), loaded.folder)
     placement = place(job.need, cluster)
     backend_part = part_of(cluster.scheduler)
+    shares_files = abilities(cluster.scheduler).shares_files
     request = request_of(loaded, placement, command)
     segment = segments(job.need.time, checkpoint.grace_s, placement, cluster.requeue)
     step = model.Step(
@@ -47,7 +48,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         backend=cluster.scheduler,
         cluster=cluster.name,
         job_folder=str(loaded.folder),
-        workdir=str(loaded.folder if job.code == "live" else run_folder / "code"),
+        workdir=str(loaded.folder if job.code == "live" and shares_files else run_folder / "code"),
         folder=str(run_folder),
         code_digest="",
         steps=(step,),

@@ -18,6 +18,7 @@ class Scheduler(Frozen):
 
     `exclusive` says that the job takes all cores, or all GPUs, of its nodes: without a size given, all their memory is
     its own too. `gpu_type` is the kind of GPU to ask for where only some in the partition meet the requirement.
+    `requirements` and `attributes` are the site's, for every job, and of the job's class.
     """
 
     account: str | None = None
@@ -28,6 +29,8 @@ class Scheduler(Frozen):
     options: tuple[str, ...] = ()
     exclusive: bool = False
     gpu_type: str | None = None
+    requirements: str | None = None
+    attributes: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
 class Request(Frozen):
@@ -40,6 +43,7 @@ class Request(Frozen):
     ranks_per_node: int
     cpus_per_rank: int | None
     memory_bytes: int | None
+    disk_bytes: int | None
     time_s: float | None
     gpu: str | None
     scheduler: Scheduler
@@ -88,7 +92,8 @@ class CheckpointPolicy(Frozen):
 
     `own_folder`: `path` is the run's own, and all in it is. `resume` is `self` where the script finds its newest one.
     `begin` is None where the run begins from nothing but its own. `node_places` are paths of the profile's storage on each
-    node's own disks; `purge_s` is the age at which files are removed from where `path` is.
+    node's own disks; `purge_s` is the age at which files are removed from where `path` is. `seen_as` is the path in the job's
+    folder by which the script of a run that travels knows its checkpoints.
     """
 
     path: str
@@ -108,6 +113,7 @@ class CheckpointPolicy(Frozen):
     tiers: tuple[str, ...] = ("shared",)
     node_places: tuple[str, ...] = ()
     purge_s: float | None = None
+    seen_as: str | None = None
 
 
 class RestartPolicy(Frozen):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from cordee.core.backends import abilities
 from cordee.job.document import Need
@@ -31,6 +33,7 @@ class Placement:
         shapes: the kinds of nodes in the partition that can hold one node's share, the smallest first; all kinds when
             none can.
         gpu_type: the kind of GPU to ask for, None when any in the partition will do.
+        attributes: of jobs of the class.
     """
 
     partition: str | None = None
@@ -41,13 +44,14 @@ class Placement:
     limit: TimeLimit = TimeLimit()
     shapes: tuple[NodeGroupTable, ...] = ()
     gpu_type: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def place(need: Need, cluster: ClusterProfile) -> Placement:
     """Return where a job goes: the partition and QOS given, else those of the shortest class that holds it, else the
     default partition."""
     if not chooses_partition(cluster):
-        return Placement()
+        return _of_class(need, cluster)
     name, chosen = _choose_class(need, cluster)
     partition = need.partition or (chosen.partition if chosen else None) or default_partition(cluster)
     qos = need.qos or (chosen.qos if chosen else None)
@@ -62,6 +66,15 @@ def place(need: Need, cluster: ClusterProfile) -> Placement:
         shapes=_shapes(need, cluster, facts),
         gpu_type=_gpu_type(need, cluster, facts),
     )
+
+
+def _of_class(need: Need, cluster: ClusterProfile) -> Placement:
+    """Return where a job goes in a queue without partitions, in which its class says how long it may take."""
+    name, chosen = _choose_class(need, cluster) if abilities(cluster.scheduler).queues else (None, None)
+    if chosen is None:
+        return Placement()
+    limit = TimeLimit(chosen.max_time, f"class {name}")
+    return Placement(job_class=name, limit=limit, attributes=chosen.attributes)
 
 
 def chooses_partition(cluster: ClusterProfile) -> bool:

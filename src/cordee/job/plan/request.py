@@ -30,6 +30,7 @@ def request_of(loaded: LoadedJob, placement: Placement, command: CommandFacts) -
         ranks_per_node=ranks,
         cpus_per_rank=cpus,
         memory_bytes=need.memory or None,
+        disk_bytes=need.disk,
         time_s=need.time,
         gpu=need.gpu,
         scheduler=model.Scheduler(
@@ -40,6 +41,8 @@ def request_of(loaded: LoadedJob, placement: Placement, command: CommandFacts) -
             reservation=need.reservation,
             options=loaded.job.slurm.options,
             gpu_type=placement.gpu_type,
+            requirements=loaded.cluster.htcondor.requirements,
+            attributes={**loaded.cluster.htcondor.attributes, **placement.attributes},
             exclusive=_takes_whole_nodes(need, ranks, cpus, placement) or "--exclusive" in loaded.job.slurm.options,
         ),
     )

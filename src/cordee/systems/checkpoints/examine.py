@@ -11,6 +11,7 @@ from contextlib import suppress
 from glob import escape
 from pathlib import Path, PurePath
 
+from cordee.core.backends import abilities
 from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size
@@ -55,6 +56,8 @@ class CheckpointExamination(Examination):
     def contribute(self, shown: Sequence[ShownPaths]) -> Contribution:
         """Return where checkpoints lie."""
         policy = plan_checkpoint(self.loaded.job.checkpoint, self.loaded.folder, self.run_folder)
+        if not _shares_files(self.loaded):
+            policy = _that_travel(policy, self.loaded, self.run_folder)
         tier = self.loaded.cluster.tier_at(policy.path)
         known = {"node_places": self.loaded.cluster.node_places, "purge_s": tier[1].purge if tier else None}
         return Contribution(policy.model_copy(update=known))
@@ -66,9 +69,21 @@ class CheckpointExamination(Examination):
 
 def keep_checkpoints(folder: RunFolder, loaded: LoadedJob, plan: Plan) -> tuple[str, ...]:
     """Make the folder of checkpoints; it and what lies beside it is no code."""
-    path = plan.step.checkpoint.path
-    os.makedirs(path, exist_ok=True)
-    return path, owners_folder(Path(path))
+    checkpoint = plan.step.checkpoint
+    os.makedirs(checkpoint.path, exist_ok=True)
+    at_home = [str(loaded.folder / checkpoint.seen_as)] if checkpoint.seen_as else []
+    return checkpoint.path, owners_folder(Path(checkpoint.path)), *at_home
+
+
+def _shares_files(loaded: LoadedJob) -> bool:
+    return abilities(loaded.cluster.scheduler).shares_files
+
+
+def _that_travel(policy: model.CheckpointPolicy, loaded: LoadedJob, run_folder: Path) -> model.CheckpointPolicy:
+    """Return where checkpoints lie that come back with a run: in its own folder, wherever its script saves them."""
+    seen_as = None if policy.own_folder else os.path.relpath(policy.path, loaded.folder)
+    own = {"path": str(run_folder / "checkpoints"), "own_folder": True, "ignore": {}, "seen_as": seen_as}
+    return policy.model_copy(update=own)
 
 
 def plan_checkpoint(document: CheckpointTable | None, folder: Path, run_folder: Path) -> model.CheckpointPolicy:
@@ -122,9 +137,28 @@ def examine_checkpoint(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     findings += _own_folder(loaded, plan, script)
     findings += _others(loaded, plan, script)
     findings += [*_storage(loaded, plan), *_store(loaded, plan)]
+    if not _shares_files(loaded):
+        return findings + _travelling(loaded, plan)
     if plan.step.checkpoint.begin is not None:
         return findings + _begins(loaded, plan)
     return findings + _earlier(loaded, plan)
+
+
+def _travelling(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Refuse what a run that travels cannot have: checkpoints outside of the job's folder, and some to begin from."""
+    findings, checkpoint = [], plan.step.checkpoint
+    if checkpoint.seen_as is not None and (checkpoint.seen_as == "." or checkpoint.seen_as.startswith("..")):
+        file, line = loaded.place("checkpoint", "path")
+        text = f"the machines of {loaded.cluster.name} do not see this checkpoint folder, and the run's own comes back with it"
+        what = "leave out [checkpoint] path, or choose one below the job's folder"
+        given = loaded.job.checkpoint.path if loaded.job.checkpoint else None
+        findings.append(Finding(text, "error", "checkpoint-place", file, line, given, "a path below the job's folder", what))
+    if checkpoint.begin is not None:
+        file, line = loaded.place("checkpoint", "begin")
+        text = f"a run on {loaded.cluster.name} cannot begin from another run's checkpoint: it does not travel along"
+        what = "`cordee resume RUN` continues an earlier run; else leave out --begin"
+        findings.append(Finding(text, "error", "not-honoured", file, line, checkpoint.begin.given, FRESH, what))
+    return findings
 
 
 def _earlier(loaded: LoadedJob, plan: Plan) -> list[Finding]:

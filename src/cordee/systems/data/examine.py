@@ -281,6 +281,7 @@ class _Examined:
 
     def say(self) -> None:
         """Say everything that is worth knowing before it is read."""
+        self._say_travel()
         self._say_kind()
         self._say_copy()
         self._say_place()
@@ -322,6 +323,20 @@ class _Examined:
         if self._tier is not None:
             return self._tier[1].kind == "shared"
         return abilities(self._loaded.cluster.scheduler).several_machines
+
+    def _say_travel(self) -> None:
+        """Say what travels with the run to machines that see no files of these, and refuse what cannot."""
+        cluster = self._loaded.cluster
+        if self._found.remote or abilities(cluster.scheduler).shares_files:
+            return
+        if self._look.elsewhere is not None:
+            what = "name the folder that holds the shards beside their index, or an address of an object store"
+            text = f"the shards of {self._name} lie elsewhere than its index, and one folder travels to {cluster.name}"
+            self._saying.error(self._key, "not-honoured", text, given=self._look.elsewhere, next=what)
+            return
+        size = format_size(self._look.bytes) if self._look.bytes is not None and self._look.whole else "its files"
+        text = f"{self._name} ({size}) travels to {cluster.name} whenever the run starts there"
+        self._saying.info(self._key, "data-travels", text, given=self._found.place)
 
     def _say_copy(self) -> None:
         """Say that the site keeps the same, where this is another place."""

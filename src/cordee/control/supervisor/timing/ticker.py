@@ -111,7 +111,7 @@ class Ticker:
             if now >= due["second"]:
                 due["second"] = now + _SECOND_S
                 self._each_second(now)
-            if now >= due["seal"] and not self.ending:
+            if now >= due["seal"] and not self.ending and self._place.seals:
                 due["seal"] = now + _SEAL_S
                 do("sealing", self.sealer.begin)
             if self._paces.due("checkpoints", now):

@@ -23,6 +23,7 @@ _NOT_EVERYWHERE = (
     "need.qos",
     "need.constraint",
     "need.reservation",
+    "need.disk",
     "slurm.options",
     "slurm.mpi",
 )

@@ -1,0 +1,21 @@
+"""HTCondor: a run travels to a machine that shares no files with this one, and comes home from it."""
+
+from __future__ import annotations
+
+from cordee.core.backends import Abilities, Backend
+
+BACKEND = Backend(
+    name="htcondor",
+    abilities=Abilities(
+        queues=True,
+        several_machines=True,
+        shares_files=False,
+        chains=True,
+        honours=("need.memory", "need.disk"),
+        most_nodes=1,
+        prints_to="htcondor-{job}.out",
+    ),
+    submission="cordee.backends.htcondor.submitter:HTCondorSubmitter",
+    allocation="cordee.backends.htcondor.node.allocation:HTCondorAllocation",
+    examine="cordee.backends.htcondor.examine:examine_htcondor",
+)

@@ -1,0 +1,135 @@
+"""What HTCondor is asked for: the submit file of a run, and the few lines of shell that find a Python there."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import sys
+from typing import Any
+
+from cordee.backends.htcondor.node.ads import CODE, EXIT_AGAIN
+from cordee.core.units import parse_size
+from cordee.machine.processes.module_command import START
+from cordee.runs.folder import RunFolder
+
+DESCRIPTION, PROGRAM, EVENTS = "htcondor.sub", "htcondor.sh", "htcondor.log"
+# By which jobs are told from all others: the run's id.
+RUN_ATTRIBUTE = "CordeeRun"
+EXIT_NO_PYTHON = 70
+_MIB = 1 << 20
+# Without [need] disk: for what arrives, what is saved and what the script writes.
+_LEAST_DISK = 1 << 30
+_DEFAULT_MEMORY = 2 << 30
+_MORE_VACATE_S = 30
+# How long a machine may be silent before its job is started elsewhere.
+_LEASE_S = 900
+
+_PROGRAM = """\
+#!/bin/sh
+# Run {run} of Cordée, as it begins on a machine of the pool: in an empty folder, with what HTCondor brought there.
+run={run}
+start={start}
+# All that is to come home must be there, whatever happens.
+mkdir -p "$run/journal" "$run/logs" "$run/submit"
+PATH=${{PATH:-/usr/local/bin:/usr/bin:/bin}}; export PATH
+for python in {pythons}; do
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && break
+  python=
+done
+if [ -z "$python" ]; then
+  echo "cordee: no Python of version 3.9 or later on $(uname -n); looked for: {pythons}" >&2
+  exit {no_python}
+fi
+# The run's own copy of Cordée.
+export PYTHONPATH="$PWD/$run/node.zip"
+exec "$python" -s -c "$start" cordee.backends.htcondor.node.first --run "$run"
+"""
+
+
+def program(folder: RunFolder, plan: dict[str, Any]) -> str:
+    """Return the program of the job."""
+    given = plan.get("python") or sys.executable
+    names = list(
+        dict.fromkeys([given, "python3", "/usr/bin/python3", *(f"python3.{minor}" for minor in range(14, 8, -1))])
+    )
+    return _PROGRAM.format(
+        run=shlex.quote(folder.id),
+        start=shlex.quote(START),
+        pythons=shlex.join(names),
+        no_python=EXIT_NO_PYTHON,
+    )
+
+
+def description(folder: RunFolder, plan: dict[str, Any]) -> str:
+    """Return the submit file, whose paths are relative to the folder of runs, from where it is submitted."""
+    step = plan["steps"][0]
+    request, scheduler = step["request"], step["request"]["scheduler"]
+    run, tasks = folder.id, step["tasks"]
+    brought = ["plan.json", "node.zip", "code.json", f"submit/{CODE}", "documents", "journal", "checkpoints"]
+    inputs = [f"{run}/{name}" for name in brought]
+    inputs += [data["place"] for data in step.get("data", []) if "://" not in data["place"]]
+    cpus = request["ranks_per_node"] * (request["cpus_per_rank"] or 1)
+    lines = [
+        f"# Run {run} of Cordée. What it starts, as plan.json has it:",
+        *(f"#   {line} ." for line in shlex.join(tasks["argv"]).splitlines()),  # a \\ at its end would go on
+        "universe = vanilla",
+        f"executable = {run}/submit/{PROGRAM}",
+        f"batch_name = {_quoted(plan['name'])}",
+        f"initialdir = {folder.root.parent}",
+        f"output = {run}/submit/htcondor-$(Cluster).$(Process).out",
+        f"error = {run}/submit/htcondor-$(Cluster).$(Process).err",
+        f"log = {run}/submit/{EVENTS}",
+        "",
+        "should_transfer_files = YES",
+        "preserve_relative_paths = True",
+        f"transfer_input_files = {', '.join(inputs)}",
+        f"transfer_output_files = {run}",
+        "when_to_transfer_output = ON_EXIT_OR_EVICT",
+        f"job_max_vacate_time = {math.ceil(step['checkpoint']['grace_s']) + _MORE_VACATE_S}",
+        f"job_lease_duration = {_LEASE_S}",
+        f"# The run goes on in another start of this job.\non_exit_remove = ExitCode =!= {EXIT_AGAIN}",
+        f"on_exit_hold = ExitCode =?= {EXIT_NO_PYTHON}",
+        'on_exit_hold_reason = "no Python of version 3.9 or later on the machine"',
+        f"on_exit_hold_subcode = {EXIT_NO_PYTHON}",
+        "",
+        f"request_cpus = {cpus}",
+        f"request_memory = {math.ceil((request['memory_bytes'] or _DEFAULT_MEMORY) / _MIB)}MB",
+        f"request_disk = {math.ceil((request['disk_bytes'] or _default_disk(step)) / _MIB)}MB",
+        *_gpus(request),
+    ]
+    if scheduler.get("requirements"):
+        lines.append(f"requirements = {scheduler['requirements']}")
+    lines += ["", "# Signs of life come home while the job runs.", "+WantIOProxy = true"]
+    lines += [f"+{name} = {_value(value)}" for name, value in scheduler.get("attributes", {}).items()]
+    return "\n".join([*lines, f'+{RUN_ATTRIBUTE} = "{run}"', "queue", ""])
+
+
+def _gpus(request: dict[str, Any]) -> list[str]:
+    """Return what is asked of GPUs."""
+    if not request["gpus_per_node"]:
+        return []
+    lines = [f"request_gpus = {request['gpus_per_node']}"]
+    for part in (request["gpu"] or "").split(","):
+        name, _, value = re.sub(r"[<>=]+", " ", part).strip().partition(" ")
+        if name == "memory":
+            lines.append(f"gpus_minimum_memory = {math.ceil(parse_size(value.strip()) / _MIB)}")
+        elif name == "capability":
+            lines.append(f"gpus_minimum_capability = {value.strip()}")
+        elif name == "model":
+            lines.append(f'require_gpus = DeviceName == "{value.strip()}"')
+    return lines
+
+
+def _default_disk(step: dict[str, Any]) -> int:
+    return _LEAST_DISK + 2 * sum(data.get("bytes") or 0 for data in step.get("data", []))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return '"' + value.replace('"', '\\"') + '"' if isinstance(value, str) else str(value)
+
+
+def _quoted(name: str) -> str:
+    return name.replace('"', "'")

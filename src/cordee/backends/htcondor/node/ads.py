@@ -1,0 +1,71 @@
+"""What HTCondor tells a job of itself and of its machine, as files in its scratch folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple, Optional
+
+# The submit file has the job stay in the queue when it ends with this: the run goes on in another start.
+EXIT_AGAIN = 99
+# In the run's `submit/`: its code, in one file.
+CODE = "code.tar.gz"
+# When the first process of this start began, in epoch seconds: for the processes below it.
+STARTED = "CORDEE_JOB_STARTED"
+_LINE = re.compile(r"^(\w+)\s*=\s*(.*)$")
+
+
+def read_ad(variable: str) -> dict[str, str]:
+    """Return the attributes of the ad that a variable names, `_CONDOR_JOB_AD` or `_CONDOR_MACHINE_AD`, without quotes.
+
+    What cannot be read is empty; expressions stay as they are written.
+    """
+    found: dict[str, str] = {}
+    try:
+        with open(os.environ.get(variable, ""), encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                match = _LINE.match(line.strip())
+                if match:
+                    found[match.group(1).lower()] = match.group(2).strip('"')
+    except OSError:
+        pass
+    return found
+
+
+class JobStart(NamedTuple):
+    """One start of a job.
+
+    Attributes:
+        job: its id, `12.0`.
+        start: which one it is, from 0: HTCondor starts a job again after an eviction.
+        node: what this machine is called.
+        vacate_s: how long the job has to leave, in seconds; None: the machine does not say.
+    """
+
+    job: str
+    start: int
+    node: str
+    vacate_s: Optional[float] = None
+
+    @classmethod
+    def here(cls) -> Optional[JobStart]:
+        """Return the start that this process belongs to, None outside of a job."""
+        job, machine = read_ad("_CONDOR_JOB_AD"), read_ad("_CONDOR_MACHINE_AD")
+        if "clusterid" not in job:
+            return None
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", machine.get("name", "").partition("@")[2]) or "node"
+        asked, most = _seconds(job.get("jobmaxvacatetime")), _seconds(machine.get("machinemaxvacatetime"))
+        given = [seconds for seconds in (asked, most) if seconds is not None]
+        starts = int(_seconds(job.get("numshadowstarts")) or 1)
+        return cls(f"{job['clusterid']}.{job.get('procid', '0')}", max(0, starts - 1), name, min(given, default=None))
+
+    def document(self) -> dict[str, object]:
+        """Return what tells it from others, as the journal has it."""
+        return {"job": self.job, "requeues": self.start}
+
+
+def _seconds(value: Optional[str]) -> Optional[float]:
+    try:
+        return float(value) if value is not None else None
+    except ValueError:
+        return None

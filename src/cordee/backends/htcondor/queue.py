@@ -1,0 +1,181 @@
+"""Asking an access point of HTCondor by its own commands, which always fit its version."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cordee.backends.htcondor.description import RUN_ATTRIBUTE
+
+_COMMAND_S = 60.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 15.0
+_BUSY = re.compile(
+    r"Failed to (connect|fetch ads)|Can't find address|communication error|timed? ?out|Unable to locate|SECMAN",
+    re.IGNORECASE,
+)
+IDLE, RUNNING, REMOVED, COMPLETED, HELD, SENDING, SUSPENDED = 1, 2, 3, 4, 5, 6, 7
+_ATTRIBUTES = (
+    "ClusterId",
+    "ProcId",
+    "JobStatus",
+    RUN_ATTRIBUTE,
+    "RemoteHost",
+    "NumShadowStarts",
+    "HoldReason",
+    "HoldReasonCode",
+    "HoldReasonSubCode",
+    "RemoveReason",
+    "ExitCode",
+    "ExitBySignal",
+    "ExitSignal",
+    "CompletionDate",
+    "EnteredCurrentStatus",
+    "JobDisconnectedDate",
+    "LastVacateTime",
+    "RequestMemory",
+    "RequestDisk",
+    "MemoryUsage",
+    "DiskUsage",
+    "CordeeStep",
+    "CordeeCheckpoint",
+)
+
+
+class HTCondorError(Exception):
+    """A command of HTCondor that failed.
+
+    Attributes:
+        text: what it said.
+        busy: whether trying again later may help.
+        missing: whether it is not installed.
+    """
+
+    def __init__(self, argv: Sequence[str], said: str, *, busy: bool = False, missing: bool = False) -> None:
+        lines = [line.strip() for line in said.strip().splitlines() if line.strip()]
+        self.text = " ".join(lines)[-600:] or "it said nothing"
+        self.argv, self.busy, self.missing = list(argv), busy, missing
+        super().__init__(f"{argv[0]}: {self.text}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a run, as the queue or the history has it."""
+
+    ad: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return f"{self.ad.get('ClusterId')}.{self.ad.get('ProcId')}"
+
+    @property
+    def run(self) -> str:
+        return str(self.ad.get(RUN_ATTRIBUTE, ""))
+
+    @property
+    def status(self) -> int:
+        return int(self.ad.get("JobStatus", 0))
+
+    @property
+    def active(self) -> bool:
+        """Whether it waits, runs, or is held."""
+        return self.status not in (REMOVED, COMPLETED)
+
+    @property
+    def starts(self) -> int:
+        """How often it has been started."""
+        return int(self.ad.get("NumShadowStarts", 0))
+
+    def text(self, name: str) -> str:
+        """Return an attribute as text, empty where there is none."""
+        value = self.ad.get(name)
+        return "" if value is None else str(value)
+
+
+def run_command(argv: Sequence[str], *, cwd: str | None = None) -> str:
+    """Run a command of HTCondor once and return its standard output.
+
+    Raises:
+        HTCondorError: it failed, took too long (busy), or is not installed (missing).
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_COMMAND_S,
+            env={**os.environ, "LC_ALL": "C"},
+            cwd=cwd,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise HTCondorError(argv, "not found: HTCondor's commands are not on PATH", missing=True) from None
+    except subprocess.TimeoutExpired:
+        raise HTCondorError(argv, f"no answer within {_COMMAND_S:.0f} s", busy=True) from None
+    except OSError as error:
+        raise HTCondorError(argv, str(error)) from error
+    if done.returncode != 0:
+        said = done.stderr or done.stdout
+        raise HTCondorError(argv, said, busy=bool(_BUSY.search(said)))
+    return done.stdout
+
+
+def patiently(ask: Callable[[], str], *, most_s: float, waiting: Callable[[HTCondorError], None]) -> str:
+    """Call `ask` until the access point answers, with growing pauses.
+
+    Args:
+        ask: calls `run_command`.
+        most_s: give up after this time and raise the last error.
+        waiting: called with the error before each pause.
+
+    Raises:
+        HTCondorError: refused, or still busy after `most_s`.
+    """
+    deadline, pause_s = time.monotonic() + most_s, _FIRST_PAUSE_S
+    while True:
+        try:
+            return ask()
+        except HTCondorError as error:
+            if not error.busy or time.monotonic() + pause_s > deadline:
+                raise
+            waiting(error)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def queued_jobs(run: str | None = None) -> list[Job]:
+    """Return the jobs in the queue that are runs of Cordée, or those of one run, the newest last.
+
+    Raises:
+        HTCondorError: the access point does not answer.
+    """
+    constraint = f'{RUN_ATTRIBUTE} == "{run}"' if run else f"{RUN_ATTRIBUTE} isnt undefined"
+    argv = ["condor_q", "-constraint", constraint, "-json", "-attributes", ",".join(_ATTRIBUTES)]
+    return _jobs(run_command(argv))
+
+
+def ended_job(run: str) -> Job | None:
+    """Return the job of a run that left the queue last, None where the history has none.
+
+    Raises:
+        HTCondorError: it cannot be read.
+    """
+    constraint = f'{RUN_ATTRIBUTE} == "{run}"'
+    argv = ["condor_history", "-constraint", constraint, "-limit", "1", "-json", "-attributes", ",".join(_ATTRIBUTES)]
+    return next(iter(_jobs(run_command(argv))), None)
+
+
+def _jobs(text: str) -> list[Job]:
+    try:
+        ads = json.loads(text or "[]")  # condor_q prints nothing where there is none
+    except ValueError:
+        raise HTCondorError(["condor_q"], f"its answer is no JSON: {text[:200]}", busy=True) from None
+    jobs = [Job(ad) for ad in ads if isinstance(ad, dict)]
+    return sorted(jobs, key=lambda job: (job.ad.get("ClusterId", 0), job.ad.get("ProcId", 0)))

@@ -1,0 +1,238 @@
+"""The submit seam for HTCondor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+from cordee.backends.htcondor.description import DESCRIPTION, PROGRAM, description, program
+from cordee.backends.htcondor.holds import hold_of
+from cordee.backends.htcondor.node.ads import CODE
+from cordee.backends.htcondor.queue import (
+    COMPLETED,
+    HELD,
+    IDLE,
+    REMOVED,
+    SUSPENDED,
+    HTCondorError,
+    Job,
+    ended_job,
+    patiently,
+    queued_jobs,
+    run_command,
+)
+from cordee.core.errors import SubmitError
+from cordee.job.submit._base import Standing, Submitter
+from cordee.runs.folder import RunFolder, say
+from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.state import replay
+
+_PATIENCE_S = 300.0
+
+
+class HTCondorSubmitter(Submitter):
+    """Hands runs to the access point that this machine's commands talk to."""
+
+    script_name = DESCRIPTION
+    poll_s = 5.0
+
+    def __init__(self) -> None:
+        self._asked_at = 0.0
+        self._queue: list[Job] = []
+        self._ended: dict[str, Job | None] = {}
+
+    def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
+        """Return the submit file."""
+        return description(folder, plan)
+
+    def submit(self, folder: RunFolder, plan: dict[str, Any]) -> str:
+        """Submit the run and return the job's id; a job of the run that waits, runs or is held is kept instead."""
+        events = read_journal(folder.journal)
+        asking = any(event["event"] in ("placing", "placed") for event in events)
+        journal = client_journal(folder.journal)
+        journal.append("placing")
+        self._pack(folder, plan)
+
+        def place() -> str:
+            nonlocal asking
+            there = [job.id for job in queued_jobs(folder.id) if job.active] if asking else []
+            asking = True
+            return there[0] if there else _submitted(folder)
+
+        try:
+            job = patiently(place, most_s=_PATIENCE_S, waiting=_tell_waiting)
+        except HTCondorError as error:
+            trouble = _refused(error, folder)
+            if not error.busy:
+                journal.append(
+                    "ended", state="failed", exit_code=trouble.exit_code, reason="refused", text=trouble.text
+                )
+            raise trouble from error
+        self._asked_at = 0.0
+        journal.append("placed", job=job)
+        return job
+
+    @staticmethod
+    def _pack(folder: RunFolder, plan: dict[str, Any]) -> None:
+        """Write what only travelling runs have: the program, and the code in one file, links and all."""
+        try:
+            path = folder.submit / PROGRAM
+            path.write_text(program(folder, plan))
+            path.chmod(0o700)
+            folder.checkpoints.mkdir(mode=0o700, exist_ok=True)
+            beside = folder.submit / f".{CODE}"
+            with tarfile.open(beside, "w:gz", compresslevel=1) as archive:
+                for name in sorted(os.listdir(folder.code)):
+                    archive.add(folder.code / name, arcname=name)
+            beside.replace(folder.submit / CODE)
+        except OSError as error:
+            raise SubmitError(
+                f"the run cannot be made ready to travel: {error.strerror}", given=str(folder.submit), next="make room"
+            ) from error
+
+    def standings(self, folders: list[RunFolder], *, age_s: float = 30.0) -> list[Standing]:
+        """Return what the queue, or the history, says of the runs' jobs."""
+        try:
+            self._ask(age_s)
+        except HTCondorError as error:
+            return [Standing("unknown", _job_of(folder), error.text) for folder in folders]
+        return [self._standing(folder) for folder in folders]
+
+    def _ask(self, age_s: float) -> None:
+        now = time.time()
+        if now - self._asked_at > age_s or age_s == 0.0:
+            self._queue, self._asked_at = queued_jobs(), now
+
+    def _standing(self, folder: RunFolder) -> Standing:
+        job = next((job for job in reversed(self._queue) if job.run == folder.id), None)
+        if job is not None and job.active:
+            return _in_queue(job, self._asked_at)
+        known = _job_of(folder)
+        try:
+            ended = self._ended.get(known or "") or ended_job(folder.id)
+        except HTCondorError as error:
+            return Standing("unknown", known, error.text, at=self._asked_at)
+        if ended is None and job is None:
+            text = "HTCondor does not know it any more" if known else "it was never placed"
+            return Standing("gone", known, text, at=self._asked_at)
+        last = ended or job
+        assert last is not None
+        if ended is not None:
+            self._ended[last.id] = ended
+        since = last.ad.get("CompletionDate") or last.ad.get("EnteredCurrentStatus") or self._asked_at
+        return Standing("gone", last.id, end_words(last), max(0.0, self._asked_at - since), at=self._asked_at)
+
+    def cancel(self, folder: RunFolder) -> None:
+        """Bring home what an eviction has kept, and remove the run's jobs.
+
+        Raises:
+            SubmitError: the access point did not answer for minutes.
+        """
+
+        def end() -> str:
+            jobs = [job for job in queued_jobs(folder.id) if job.active]
+            for job in jobs:
+                _bring_home(job, folder)
+            return run_command(["condor_rm", *(job.id for job in jobs)]) if jobs else ""
+
+        try:
+            patiently(end, most_s=_PATIENCE_S, waiting=_tell_waiting)
+        except HTCondorError as error:
+            raise SubmitError(
+                f"HTCondor did not remove the job: {error.text}",
+                given=folder.id,
+                next="try `cordee cancel` again later",
+            ) from error
+
+    def would_lose(self, folder: RunFolder) -> str:
+        """Return what is lost where a run that waits is taken out of the queue now: what only the pool has of it."""
+        try:
+            jobs = [job for job in queued_jobs(folder.id) if job.active and job.starts]
+        except HTCondorError:
+            return ""
+        state = replay(read_journal(folder.journal), folder.id)
+        kept = [job for job in jobs if not _is_readable(job)]
+        if not kept or state.checkpoint is None or (folder.checkpoints / state.checkpoint).exists():
+            return ""
+        return f"its newest checkpoint, {state.checkpoint}, which an eviction left with the pool"
+
+
+def end_words(job: Job) -> str:
+    """Return how a job has ended, beginning with one of the words that ends of runs are known by."""
+    if job.status == REMOVED:
+        return f"CANCELLED {job.text('RemoveReason')}".strip()
+    if job.ad.get("ExitBySignal"):
+        return f"FAILED signal {job.text('ExitSignal')}"
+    code = job.ad.get("ExitCode")
+    return "COMPLETED" if job.status == COMPLETED and code == 0 else f"FAILED exit code {code}"
+
+
+def _in_queue(job: Job, at: float) -> Standing:
+    if job.status == IDLE:
+        evicted = "its machine was taken back; it goes on when there is another" if job.starts else ""
+        return Standing("waiting", job.id, evicted, at=at)
+    if job.status == HELD:
+        hold = hold_of(job)
+        return Standing("held", job.id, hold.text, at=at, next=hold.next)
+    if job.status == SUSPENDED:
+        return Standing("suspended", job.id, at=at, next="it goes on when its machine is free")
+    return Standing("running", job.id, at=at)
+
+
+def _submitted(folder: RunFolder) -> str:
+    """Submit the description and return the id of the job."""
+    said = run_command(
+        ["condor_submit", "-terse", str(Path(folder.id, "submit", DESCRIPTION))], cwd=str(folder.root.parent)
+    )
+    first = said.strip().splitlines()[-1:] or [""]
+    return first[0].split(" - ")[0].strip()
+
+
+def _refused(error: HTCondorError, folder: RunFolder) -> SubmitError:
+    if error.missing:
+        what = "log in where HTCondor's commands are, or run it here with --on local"
+        return SubmitError("HTCondor's commands are not here", given=error.argv[0], next=what)
+    if 'job owner to "root"' in error.text:
+        return SubmitError(
+            "HTCondor takes no jobs of root", given="root", allowed="an ordinary user", next="submit it as yourself"
+        )
+    if error.busy:
+        what = f"`cordee resume {folder.id}` submits it once it answers; it is never submitted twice"
+        return SubmitError(f"the access point does not answer: {error.text}", given=folder.id, next=what)
+    given = str(folder.submit / DESCRIPTION)
+    return SubmitError(f"HTCondor refused the run: {error.text}", given=given, next="correct what it names")
+
+
+def _tell_waiting(error: HTCondorError) -> None:
+    say(f"cordee: the access point of HTCondor does not answer, trying again: {error.text}")
+
+
+def _job_of(folder: RunFolder) -> str | None:
+    return replay(read_journal(folder.journal), folder.id).job
+
+
+def _kept_at(job: Job) -> Path | None:
+    """Return where the access point keeps what an eviction left of a job, None where that is not known."""
+    try:
+        spool = run_command(["condor_config_val", "SPOOL"]).strip()
+    except HTCondorError:
+        return None
+    cluster, _, process = job.id.partition(".")
+    return Path(spool, str(int(cluster) % 10000), str(int(process) % 10000), f"cluster{cluster}.proc{process}.subproc0")
+
+
+def _is_readable(job: Job) -> bool:
+    kept = _kept_at(job)
+    return kept is not None and os.access(kept, os.R_OK | os.X_OK)
+
+
+def _bring_home(job: Job, folder: RunFolder) -> None:
+    """Copy what an eviction has kept into the run's folder: removing the job deletes it."""
+    kept = _kept_at(job) if job.starts else None
+    source = kept / folder.id if kept is not None else None
+    if source is not None and os.access(source, os.R_OK | os.X_OK):
+        shutil.copytree(source, folder.root, symlinks=True, dirs_exist_ok=True)
