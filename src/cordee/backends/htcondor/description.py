@@ -8,7 +8,7 @@ import shlex
 import sys
 from typing import Any
 
-from cordee.backends.htcondor.node.ads import CODE, EXIT_AGAIN
+from cordee.backends.htcondor.node.ads import CODE, EXIT_AGAIN, NODE_SIDE
 from cordee.core.units import parse_size
 from cordee.machine.processes.module_command import START
 from cordee.runs.folder import RunFolder
@@ -41,7 +41,8 @@ if [ -z "$python" ]; then
   echo "cordee: no Python of version 3.9 or later on $(uname -n); looked for: {pythons}" >&2
   exit {no_python}
 fi
-# The run's own copy of Cordée.
+# The run's own copy of Cordée, unpacked, so that Python keeps what it has compiled.
+"$python" -m zipfile -e "$run/submit/{node_side}" "$run/node.zip" || exit
 export PYTHONPATH="$PWD/$run/node.zip"
 exec "$python" -s -c "$start" cordee.backends.htcondor.node.first --run "$run"
 """
@@ -58,6 +59,7 @@ def program(folder: RunFolder, plan: dict[str, Any]) -> str:
         start=shlex.quote(START),
         pythons=shlex.join(names),
         no_python=EXIT_NO_PYTHON,
+        node_side=NODE_SIDE,
     )
 
 
@@ -65,8 +67,8 @@ def description(folder: RunFolder, plan: dict[str, Any]) -> str:
     """Return the submit file, whose paths are relative to the folder of runs, from where it is submitted."""
     step = plan["steps"][0]
     request, scheduler = step["request"], step["request"]["scheduler"]
-    run, tasks = folder.id, step["tasks"]
-    brought = ["plan.json", "node.zip", "code.json", f"submit/{CODE}", "documents", "journal", "checkpoints"]
+    run, tasks, attributes = folder.id, step["tasks"], scheduler.get("attributes", {})
+    brought = ["plan.json", f"submit/{NODE_SIDE}", f"submit/{CODE}", "documents", "journal", "checkpoints"]
     inputs = [f"{run}/{name}" for name in brought]
     inputs += [data["place"] for data in step.get("data", []) if "://" not in data["place"]]
     cpus = request["ranks_per_node"] * (request["cpus_per_rank"] or 1)
@@ -87,7 +89,7 @@ def description(folder: RunFolder, plan: dict[str, Any]) -> str:
         f"transfer_output_files = {run}",
         "when_to_transfer_output = ON_EXIT_OR_EVICT",
         f"job_max_vacate_time = {math.ceil(step['checkpoint']['grace_s']) + _MORE_VACATE_S}",
-        f"job_lease_duration = {_LEASE_S}",
+        *([] if "JobLeaseDuration" in attributes else [f"job_lease_duration = {_LEASE_S}"]),
         f"# The run goes on in another start of this job.\non_exit_remove = ExitCode =!= {EXIT_AGAIN}",
         f"on_exit_hold = ExitCode =?= {EXIT_NO_PYTHON}",
         'on_exit_hold_reason = "no Python of version 3.9 or later on the machine"',
@@ -101,7 +103,7 @@ def description(folder: RunFolder, plan: dict[str, Any]) -> str:
     if scheduler.get("requirements"):
         lines.append(f"requirements = {scheduler['requirements']}")
     lines += ["", "# Signs of life come home while the job runs.", "+WantIOProxy = true"]
-    lines += [f"+{name} = {_value(value)}" for name, value in scheduler.get("attributes", {}).items()]
+    lines += [f"+{name} = {_value(value)}" for name, value in attributes.items()]
     return "\n".join([*lines, f'+{RUN_ATTRIBUTE} = "{run}"', "queue", ""])
 
 

@@ -6,17 +6,19 @@ import os
 import shutil
 import tarfile
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 from cordee.backends.htcondor.description import DESCRIPTION, PROGRAM, description, program
 from cordee.backends.htcondor.holds import hold_of
-from cordee.backends.htcondor.node.ads import CODE
+from cordee.backends.htcondor.node.ads import CODE, NODE_SIDE
 from cordee.backends.htcondor.queue import (
     COMPLETED,
     HELD,
     IDLE,
     REMOVED,
+    SENDING,
     SUSPENDED,
     HTCondorError,
     Job,
@@ -26,6 +28,7 @@ from cordee.backends.htcondor.queue import (
     run_command,
 )
 from cordee.core.errors import SubmitError
+from cordee.core.units import utc_text
 from cordee.job.submit._base import Standing, Submitter
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import client_journal, read_journal
@@ -89,6 +92,7 @@ class HTCondorSubmitter(Submitter):
                 for name in sorted(os.listdir(folder.code)):
                     archive.add(folder.code / name, arcname=name)
             beside.replace(folder.submit / CODE)
+            _pack_node_side(folder)
         except OSError as error:
             raise SubmitError(
                 f"the run cannot be made ready to travel: {error.strerror}", given=str(folder.submit), next="make room"
@@ -161,6 +165,16 @@ class HTCondorSubmitter(Submitter):
         return f"its newest checkpoint, {state.checkpoint}, which an eviction left with the pool"
 
 
+def _pack_node_side(folder: RunFolder) -> None:
+    """Write the node side as small as it goes: what Python compiles it compiles there."""
+    beside = folder.submit / f".{NODE_SIDE}"
+    with zipfile.ZipFile(folder.node_zip) as whole, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as small:
+        for entry in whole.infolist():
+            if not entry.filename.endswith(".pyc"):
+                small.writestr(entry.filename, whole.read(entry))
+    beside.replace(folder.submit / NODE_SIDE)
+
+
 def end_words(job: Job) -> str:
     """Return how a job has ended, beginning with one of the words that ends of runs are known by."""
     if job.status == REMOVED:
@@ -180,7 +194,11 @@ def _in_queue(job: Job, at: float) -> Standing:
         return Standing("held", job.id, hold.text, at=at, next=hold.next)
     if job.status == SUSPENDED:
         return Standing("suspended", job.id, at=at, next="it goes on when its machine is free")
-    return Standing("running", job.id, at=at)
+    silent = job.ad.get("JobDisconnectedDate")
+    if isinstance(silent, (int, float)) and silent > 0:
+        text = f"its machine has not answered since {utc_text(silent)}; if it stays silent the job starts on another"
+        return Standing("running", job.id, text, at=at)
+    return Standing("running", job.id, "its results are on their way home" if job.status == SENDING else "", at=at)
 
 
 def _submitted(folder: RunFolder) -> str:

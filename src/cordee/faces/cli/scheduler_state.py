@@ -109,7 +109,7 @@ def words(standing: Standing, now: float | None = None) -> str:
     return {
         "waiting": f"waiting in the queue{reason}{job}",
         "held": f"held in the queue{reason}{job}",
-        "running": f"has its nodes{job}",
+        "running": f"has its nodes{reason}{job}",
         "suspended": f"suspended: it has its nodes and its processes are stopped{job}",
         "gone": f"left the queue{reason}{job}",
         "unknown": f"the scheduler could not be asked{reason}{job}",

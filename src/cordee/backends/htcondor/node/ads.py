@@ -8,8 +8,8 @@ from typing import NamedTuple, Optional
 
 # The submit file has the job stay in the queue when it ends with this: the run goes on in another start.
 EXIT_AGAIN = 99
-# In the run's `submit/`: its code, in one file.
-CODE = "code.tar.gz"
+# In the run's `submit/`: its code, and the node side of Cordée.
+CODE, NODE_SIDE = "code.tar.gz", "node.zip"
 # When the first process of this start began, in epoch seconds: for the processes below it.
 STARTED = "CORDEE_JOB_STARTED"
 _LINE = re.compile(r"^(\w+)\s*=\s*(.*)$")

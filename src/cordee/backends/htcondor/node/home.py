@@ -85,7 +85,7 @@ class WayHome:
             self._next_telemetry = time.monotonic() + _TELEMETRY_S
         if not everything:
             self._fetch_requests(chirp)
-        self._tell(chirp)
+        self._tell(chirp, due)
 
     def _files(self, telemetry: bool) -> Iterator[Path]:
         folders = [self._folder.logs, self._folder.journal, *([self._folder.telemetry] if telemetry else [])]
@@ -121,10 +121,12 @@ class WayHome:
                 write_atomically(self._folder.requests / name, data)
                 chirp.remove(f"{there}/{name}")
 
-    def _tell(self, chirp: Chirp) -> None:
+    def _tell(self, chirp: Chirp, steps: bool) -> None:
         """Say how far the run is as attributes of the job, which the queue shows."""
         state = self._state()
-        says = {"CordeeState": state.state, "CordeeStep": state.step, "CordeeCheckpoint": state.checkpoint}
+        says: dict[str, object] = {"CordeeState": state.state, "CordeeCheckpoint": state.checkpoint}
+        if steps:  # seldom: each of them is a line of the job's event log
+            says["CordeeStep"] = state.step
         for name, value in says.items():
             if value is not None and self._told.get(name) != value:
                 chirp.set_attribute(name, value)

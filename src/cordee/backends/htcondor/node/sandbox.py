@@ -69,10 +69,10 @@ class Sandbox:
         ]:  # who asked for the run may have written on
             with suppress(OSError):
                 path.unlink()
-        for path in (self.folder.plan, self.folder.node_zip, self.folder.code_manifest, self.folder.submit / CODE):
-            with suppress(OSError):
-                path.unlink()
-        shutil.rmtree(self.folder.documents, ignore_errors=True)
+        with suppress(OSError):
+            self.folder.plan.unlink()
+        for path in (self.folder.node_zip, self.folder.submit, self.folder.documents):
+            shutil.rmtree(path, ignore_errors=True)
         self._keep_logs_alone()
         links: dict[str, str] = {}
         for place, folders, names in os.walk(self.folder.root):
