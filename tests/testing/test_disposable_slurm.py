@@ -21,10 +21,11 @@ import pytest
 from cordee.backends.slurm.node.commands import SlurmError, job_record
 from cordee.core.errors import UsageError
 from cordee.machine.processes import tree as processes
-from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError, ports
+from cordee.testing import ports
+from cordee.testing.daemons import DisposableError, wait_until
+from cordee.testing.ports import HIGHEST, LOWEST, free_ports
+from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError
 from cordee.testing.slurm.configuration import SlurmShape, slurm_conf
-from cordee.testing.slurm.daemons import wait_until
-from cordee.testing.slurm.ports import HIGHEST, LOWEST, free_ports
 
 SHAPE = {
     "nodes": 2,
@@ -132,7 +133,7 @@ def test_two_are_up_at_once_and_know_nothing_of_each_other(folder):
 def test_ports_that_one_has_chosen_no_other_gets():
     with free_ports(3) as first:
         assert LOWEST <= first <= HIGHEST < 32768
-        with pytest.raises(DisposableSlurmError, match="taken"):
+        with pytest.raises(DisposableError, match="taken"):
             with free_ports(1, first + 2):
                 pass
         with free_ports(3) as second:
@@ -145,7 +146,7 @@ def test_the_port_of_a_daemon_that_is_stopped_for_a_moment_no_other_gets(monkeyp
     monkeypatch.setattr(ports, "LOWEST", first)
     monkeypatch.setattr(ports, "HIGHEST", first + 63)
     with socket.create_server(("127.0.0.1", first + 2)):
-        with pytest.raises(DisposableSlurmError, match="taken"):
+        with pytest.raises(DisposableError, match="taken"):
             with free_ports(1):
                 pass
     with free_ports(1) as again:
@@ -267,7 +268,7 @@ def test_numbers_out_of_range_are_refused(shape):
 
 
 def test_missing_packages_are_named_with_the_command_that_installs_them(folder, monkeypatch):
-    monkeypatch.setattr("cordee.testing.slurm.daemons.shutil.which", lambda name, path: None)
+    monkeypatch.setattr("cordee.testing.daemons.shutil.which", lambda name, path: None)
     with pytest.raises(DisposableSlurmError) as caught:
         DisposableSlurm(folder, accounting=True).up()
     assert (
