@@ -12,8 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from cordee.testing.daemons import DisposableError, wait_until
 from cordee.testing.ports import HIGHEST, LOWEST, free_ports
 from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError
 from cordee.testing.slurm.configuration import SlurmShape, slurm_conf
+from support.disposable import as_ordinary_user, processes_of
 
 SHAPE = {
     "nodes": 2,
@@ -53,20 +53,6 @@ def folder() -> Iterator[Path]:
     processes.kill_all(left)
     shutil.rmtree(base)
     assert left == {}
-
-
-def processes_of(folder: Path) -> dict[int, str]:
-    """Return the processes that have a folder in their command line, with it."""
-    found = {}
-    for pid in processes.all_processes():
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            where = os.readlink(f"/proc/{pid}/cwd")
-        except OSError:
-            continue
-        if str(folder) in words or where.startswith(str(folder)):
-            found[pid] = words
-    return found
 
 
 def cordee(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -167,28 +153,6 @@ def test_an_ordinary_user_can_have_one(folder):
         assert not folder.exists()
 
     as_ordinary_user(use)
-
-
-def as_ordinary_user(use: Callable[[], None]) -> None:
-    """Call a function in a child that is not root; a failure there is one here."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            if os.getuid() == 0:
-                os.setgroups([])
-                os.setgid(65534)
-                os.setuid(65534)
-            assert os.getuid() != 0
-            os.chdir("/")
-            use()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.usefixtures("real")

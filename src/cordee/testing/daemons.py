@@ -222,7 +222,8 @@ class Daemons:
 
     def tails(self) -> str:
         """Return the last words in the daemons' logs."""
-        logs = {path.name: path.read_bytes() for path in sorted((self.folder / "log").glob("[!.]*")) if path.is_file()}
+        places = sorted((self.folder / "log").glob("*"))
+        logs = {path.name: path.read_bytes() for path in places if "log" in path.name.lower() or path.suffix == ".out"}
         texts = []
         for name, data in logs.items():
             # What a daemon of Slurm prints is in its log too, once it has one.

@@ -322,13 +322,14 @@ class DisposablePool:
 
     def _machine_starts(self) -> dict[str, int]:
         """Return when each machine that the pool knows was started, in seconds since 1970."""
-        shown = self._try("condor_status", "-af", "Machine", "Name", "DaemonStartTime").split("\n")
-        rows = [line.split() for line in shown]
-        return {
-            row[1].partition("@")[2].partition("@")[0] if "@" in row[1] else row[1]: int(row[2])
-            for row in rows
-            if len(row) == 3 and row[2].isdigit()
-        }
+        found: dict[str, int] = {}
+        for line in self._try("condor_status", "-af", "Name", "DaemonStartTime").splitlines():
+            name, _, start = line.partition(" ")
+            # slot1@node1@HOST, and slot1_1@node1@HOST while a job is on it: a lost one is known for a while.
+            machine = name.split("@")[1] if name.count("@") == 2 else name
+            if start.isdigit():
+                found[machine] = max(found.get(machine, 0), int(start))
+        return found
 
     def _jobs(self) -> list[str]:
         return self.command("condor_q", "-allusers", "-af", "ClusterId", "ProcId").split()
