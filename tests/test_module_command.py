@@ -12,7 +12,7 @@ import pytest
 
 from cordee.machine.processes import tree
 from cordee.machine.processes.module_command import OUTLIVED, module_argv
-from cordee.testing.slurm.daemons import wait_until
+from cordee.testing.daemons import wait_until
 
 from .test_layers import MODULES, interpreters
 
