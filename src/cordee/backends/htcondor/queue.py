@@ -37,7 +37,7 @@ _ATTRIBUTES = (
     "CompletionDate",
     "EnteredCurrentStatus",
     "JobDisconnectedDate",
-    "LastVacateTime",
+    "JobCurrentStartDate",
     "RequestMemory",
     "RequestDisk",
     "MemoryUsage",
@@ -90,6 +90,12 @@ class Job:
     def starts(self) -> int:
         """How often it has been started."""
         return int(self.ad.get("NumShadowStarts", 0))
+
+    @property
+    def silent_since(self) -> float | None:
+        """When the machine that it runs on answered last, in epoch seconds; None: it answers."""
+        silent, began = (self.ad.get(name) or 0 for name in ("JobDisconnectedDate", "JobCurrentStartDate"))
+        return float(silent) if silent > began else None
 
     def text(self, name: str) -> str:
         """Return an attribute as text, empty where there is none."""

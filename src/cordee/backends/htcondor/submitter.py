@@ -194,9 +194,9 @@ def _in_queue(job: Job, at: float) -> Standing:
         return Standing("held", job.id, hold.text, at=at, next=hold.next)
     if job.status == SUSPENDED:
         return Standing("suspended", job.id, at=at, next="it goes on when its machine is free")
-    silent = job.ad.get("JobDisconnectedDate")
-    if isinstance(silent, (int, float)) and silent > 0:
-        text = f"its machine has not answered since {utc_text(silent)}; if it stays silent the job starts on another"
+    if job.silent_since is not None:
+        since = utc_text(job.silent_since)
+        text = f"its machine has not answered since {since}; if it stays silent the job starts on another"
         return Standing("running", job.id, text, at=at)
     return Standing("running", job.id, "its results are on their way home" if job.status == SENDING else "", at=at)
 
