@@ -56,7 +56,6 @@ def write_files(folder: Path, shape: PoolShape, programs: Programs) -> None:
     of_machines = [f"execute/{name}" for name in shape.machine_names]
     for name in ("bin", "etc", "lock", "log", "off", "pid", "programs", "spool", *of_machines):
         (folder / name).mkdir(parents=True)
-    (folder / "lock").chmod(0o1777)
     for name in of_machines:
         (folder / name).chmod(0o755)
     _write_clients(folder, programs)
@@ -155,6 +154,8 @@ def _places(folder: Path, programs: Programs) -> dict[str, str]:
         "LOCK": f"{folder}/lock",
         "LOCAL_DISK_LOCK_DIR": f"{folder}/lock",
         "RUN": f"{folder}/lock",
+        # Who can make a folder here is let in, as whom it belongs to. In /tmp any user could, to run jobs as the pool's owner.
+        "FS_LOCAL_DIR": f"{folder}/lock",
         "ETC": f"{folder}/etc",
         "LOCAL_CONFIG_DIR": "",
         "REQUIRE_LOCAL_CONFIG_FILE": "False",
@@ -181,7 +182,7 @@ def _network(port: int) -> dict[str, str]:
     }
 
 
-# Who is who the kernel says (FS). Users are known, file systems are not: each job travels.
+# The kernel says who is who (FS). Users are known, file systems are not: each job travels.
 _PEOPLE = {
     "UID_DOMAIN": "cordee.test",
     "TRUST_UID_DOMAIN": "True",

@@ -210,7 +210,7 @@ def _moved(path: Path, folder: Path, final: Path) -> Path:
 
 def _is_of_a_pool(folder: str) -> bool:
     """Return whether a folder of PATH holds the wrappers of a pool that is up, which are no programs for another one."""
-    return (Path(folder).parent / RECORD).exists()
+    return os.path.exists(Path(folder).parent / RECORD)  # False for what is closed to this user
 
 
 @contextlib.contextmanager
