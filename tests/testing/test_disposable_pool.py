@@ -178,6 +178,26 @@ def test_jobs_that_do_not_want_to_end_go_with_it(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("real")
+def test_several_folders_are_hidden_and_a_job_that_would_see_one_does_not_run(folder, tmp_path, monkeypatch):
+    places = [tmp_path / name for name in ("a b", "c'd", "c'd/within", "gone")]
+    for place in places:
+        place.mkdir()
+        (place / "secret").touch()
+    with DisposablePool(folder, machines=1, hidden=places) as one:
+        for name, value in one.env.items():
+            monkeypatch.setenv(name, value)
+        job = Job(
+            tmp_path / "job", f"""ls -A "{places[0]}" "{places[1]}" "{places[3]}" | wc -l; ls "{tmp_path}" | wc -l"""
+        )
+        assert job.ended().split() == ["5", "4"]
+        shutil.rmtree(places[3])
+        job = Job(tmp_path / "refused", "echo ran")
+        assert wait_until(lambda: "021" in job.events(), 60)
+        assert "could not be hidden" in (job.where / "log").read_text()
+        assert "ran" not in "".join(path.read_text() for path in job.where.glob("out"))
+
+
+@pytest.mark.usefixtures("real")
 def test_a_dead_one_is_replaced(folder):
     first = DisposablePool(folder, machines=1)
     first.up()
@@ -418,7 +438,7 @@ class TestOnThePool:
 
     @pytest.mark.campaign
     def test_a_job_of_a_lost_machine_runs_again_on_another_when_its_lease_is_over(self, htcondor, tmp_path):
-        job = Job(tmp_path / "job", "sleep 20; echo $_CONDOR_SCRATCH_DIR", "job_lease_duration = 20")
+        job = Job(tmp_path / "job", "sleep 8; echo $_CONDOR_SCRATCH_DIR", "job_lease_duration = 20")
         assert wait_until(job.runs, 60)
         lost = next(name for name in htcondor.machine_names if len(htcondor.processes_of(name)) > 1)
         htcondor.kill_machine(lost)

@@ -92,8 +92,10 @@ def _write_clients(folder: Path, programs: Programs) -> None:
 def _hiding(hidden: tuple[Path, ...]) -> str:
     """Return the program that jobs are started with: what it mounts only the job sees, and it becomes the job, which gets all signals."""
     mounts = " && ".join(f"mount -t tmpfs none {shlex.quote(str(path))}" for path in hidden)
-    # The job gets back no rights over its own files that a person's job would not have.
-    inside = f'{mounts} && exec setpriv --ambient-caps=-all --inh-caps=-all -- "$@"'
+    # When its wrapper writes this file, HTCondor says why in the job's log, and tries again: it never runs with that in sight.
+    failed = 'echo "a folder could not be hidden from the job" >"$_CONDOR_WRAPPER_ERROR_FILE"; exit 1'
+    # The job gets no rights over its own files that a person's job would not have.
+    inside = f'{mounts} || {{ {failed}; }}; exec setpriv --ambient-caps=-all --inh-caps=-all -- "$@"'
     return (
         f'#!/bin/sh\nexec unshare --user --map-current-user --keep-caps --mount sh -c {shlex.quote(inside)} sh "$@"\n'
     )

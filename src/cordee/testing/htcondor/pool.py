@@ -74,7 +74,7 @@ class DisposablePool:
             memory_mb=memory_mb,
             disk_mb=disk_mb,
             gpus=gpus,
-            hidden=tuple(Path(path).resolve() for path in hidden),
+            hidden=_outermost([Path(path).resolve() for path in hidden]),
             settings=settings or {},
             port=1,
         )
@@ -383,6 +383,15 @@ class DisposablePool:
         raise DisposablePoolError(
             f"the disposable HTCondor pool failed: {why}\n{self._daemons.tails()}", given=str(self.folder)
         )
+
+
+def _outermost(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the folders that lie in none of the others: what lies in a hidden one is not there to be hidden."""
+    found: list[Path] = []
+    for folder in sorted(set(folders)):
+        if not any(folder.is_relative_to(other) for other in found):
+            found.append(folder)
+    return tuple(found)
 
 
 def _clean_environment() -> dict[str, str]:
