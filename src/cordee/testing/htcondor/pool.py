@@ -226,7 +226,9 @@ class DisposablePool:
 
     def kill_schedd(self) -> None:
         """Kill the access point's condor_schedd by signal 9; the master starts it again after some seconds."""
-        processes.kill_all(pid for pid, name in self._living_daemons().items() if name == "schedd")
+        killed = {pid for pid, name in self._living_daemons().items() if name == "schedd"}
+        processes.kill_all(killed)
+        self._wait(lambda: not killed & set(self._living_daemons()), "condor_schedd did not die")
 
     def wait_ready(self, timeout_s: float = WAIT_S) -> None:
         """Wait until it takes jobs and all machines are there.
