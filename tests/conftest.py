@@ -341,7 +341,7 @@ def htcondor(
 
     Its jobs see nothing below the folders that tests write to: what they need has to travel.
     """
-    for name in os.environ:
+    for name in list(os.environ):
         if name.upper().startswith(("CONDOR_", "_CONDOR_")):
             monkeypatch.delenv(name)
     for name, value in _pool.env.items():

@@ -70,7 +70,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(set(DOCS.rglob("*
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/cordee.toml"))
 BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml|sbatch|yaml))$")
-RUN = ("cordee", "python", "sinfo", "srun")
+RUN = ("cordee", "python", "sinfo", "srun", "condor_status", "condor_submit", "condor_wait")
 EVALUATED = re.compile(r'eval "\$\((.*)\)"$')
 NOT_RUN = ("git", "make", "source", "cd", "pip")  # what a person does around it; make's targets are looked up
 
@@ -201,6 +201,7 @@ class Reader:
             evaluated = EVALUATED.match(command)
             if evaluated:
                 exports = self.run(shlex.split(evaluated[1]), f"{block}: {command}")
+                exports = exports.replace('"$PATH"', self.env["PATH"])
                 self.env |= dict(re.findall(r"^export (\w+)=(\S+)$", exports, re.MULTILINE))
             elif words[0] not in NOT_RUN:
                 assert words[0] in RUN, f"{block}: {command}"

@@ -178,6 +178,26 @@ def test_jobs_that_do_not_want_to_end_go_with_it(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("real")
+def test_several_folders_are_hidden_and_a_job_that_would_see_one_does_not_run(folder, tmp_path, monkeypatch):
+    places = [tmp_path / name for name in ("a b", "c'd", "c'd/within", "gone")]
+    for place in places:
+        place.mkdir()
+        (place / "secret").touch()
+    with DisposablePool(folder, machines=1, hidden=places) as one:
+        for name, value in one.env.items():
+            monkeypatch.setenv(name, value)
+        job = Job(
+            tmp_path / "job", f"""ls -A "{places[0]}" "{places[1]}" "{places[3]}" | wc -l; ls "{tmp_path}" | wc -l"""
+        )
+        assert job.ended().split() == ["5", "4"]
+        shutil.rmtree(places[3])
+        job = Job(tmp_path / "refused", "echo ran")
+        assert wait_until(lambda: "021" in job.events(), 60)
+        assert "could not be hidden" in (job.where / "log").read_text()
+        assert "ran" not in "".join(path.read_text() for path in job.where.glob("out"))
+
+
+@pytest.mark.usefixtures("real")
 def test_a_dead_one_is_replaced(folder):
     first = DisposablePool(folder, machines=1)
     first.up()
@@ -204,16 +224,25 @@ def test_what_is_not_ready_in_time_shows_its_logs(folder):
     assert not folder.exists()
 
 
-@pytest.mark.gate
-@pytest.mark.usefixtures("real")
-def test_an_ordinary_user_can_have_one(folder, monkeypatch):
+@pytest.fixture(scope="module")
+def open_cache() -> Iterator[Path]:
+    """A cache folder with HTCondor's programs that all users can read."""
     found = programs.fetch().release.parent
     fetched = found == programs.cache_folder()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent / "cache"))
+    cache = Path(tempfile.mkdtemp(prefix="cordee-programs-"))
+    cache.chmod(0o755)
     if fetched:  # into a home that is closed to others
-        copied = programs.cache_folder()
+        copied = cache / "cordee" / programs.cache_folder().parent.name / programs.SUITE
         shutil.copytree(found, copied, symlinks=True)
         programs.patch(copied, copied)
+    yield cache
+    shutil.rmtree(cache)
+
+
+@pytest.mark.gate
+@pytest.mark.usefixtures("real")
+def test_an_ordinary_user_can_have_one(folder, open_cache, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(open_cache))
     hidden = folder.parent / "hidden"
     hidden.mkdir()
     hidden.chmod(0o777)
@@ -226,13 +255,36 @@ def test_an_ordinary_user_can_have_one(folder, monkeypatch):
             job = Job(hidden / "job", f"id -u; ls {hidden}; echo came > back", "transfer_output_files = back")
             assert job.ended() == f"{os.getuid()}\n"
             assert (hidden / "job" / "back").read_text() == "came\n"
+            lost = Job(hidden / "lost", "setsid sleep 999 & sleep 999", 'requirements = regexp("node2", Name)')
+            assert wait_until(lambda: lost.runs() and len(mine.processes_of("node2")) >= 5, 60)
             mine.kill_machine("node2")
+            assert mine.processes_of("node2") == set()
             assert mine.heal() == ["node2 was dead"]
         finally:
             mine.down()
         assert not folder.exists()
 
     as_ordinary_user(use)
+
+
+@pytest.mark.gate
+@pytest.mark.usefixtures("real")
+def test_another_user_of_the_machine_is_not_let_in(folder, open_cache, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(open_cache))
+    with DisposablePool(folder, machines=1) as pool:
+        conf = folder.parent / "conf"
+        conf.write_text(pool.conf.read_text())
+        program = pool.commands / "condor_status"
+        asked = [str(Path(os.readlink(pool.folder / "programs" / program.name)))]
+
+        def ask() -> None:
+            told = subprocess.run(asked, env={"CONDOR_CONFIG": str(conf)}, capture_output=True, text=True, check=False)
+            assert "Permission denied" in told.stderr, told
+
+        if os.getuid() == 0:
+            as_ordinary_user(ask)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert f"FS_LOCAL_DIR = {folder}/" in conf.read_text()
 
 
 def test_a_folder_that_holds_something_else_is_refused(folder, monkeypatch):
@@ -370,23 +422,29 @@ class TestOnThePool:
         assert (job.where / "asked").read_text() == "asked\n"
         assert job.events().count("001") == 2
 
-    def test_a_killed_machine_loses_everything_on_it_and_comes_back(self, htcondor, tmp_path):
-        script = "setsid sleep 999 & [ -e /proc/1 ]; sleep 999"
-        lines = ("job_lease_duration = 20", 'requirements = regexp("node1", Name)')
-        job = Job(tmp_path / "job", script, *lines)
+    def test_a_killed_machine_loses_everything_on_it_stays_off_and_comes_back(self, htcondor, tmp_path):
+        job = Job(tmp_path / "job", "setsid sleep 999 & sleep 999", 'requirements = regexp("node1", Name)')
         assert wait_until(lambda: job.runs() and len(htcondor.processes_of("node1")) >= 5, 60)
         before = htcondor.processes_of("node1")
         htcondor.kill_machine("node1")
         alive = [processes.read_process(pid) for pid in before]
         assert [one for one in alive if one is not None and one.state != "Z"] == []
-        assert "node1" not in htcondor.living()
         assert htcondor.processes_of("node2")
         assert wait_until(lambda: "022" in job.events(), 60)
-        time.sleep(2)  # the master would have started it by now
+        time.sleep(2)  # the master has started it again by now, and it waits
         assert "node1" not in htcondor.living()
         htcondor.start_machine("node1")
         assert "node1" in htcondor.living()
-        assert wait_until(lambda: job.events().count("001") == 2, 120)
+
+    @pytest.mark.campaign
+    def test_a_job_of_a_lost_machine_runs_again_on_another_when_its_lease_is_over(self, htcondor, tmp_path):
+        job = Job(tmp_path / "job", "sleep 8; echo $_CONDOR_SCRATCH_DIR", "job_lease_duration = 20")
+        assert wait_until(job.runs, 60)
+        lost = next(name for name in htcondor.machine_names if len(htcondor.processes_of(name)) > 1)
+        htcondor.kill_machine(lost)
+        other = next(name for name in htcondor.machine_names if name != lost)
+        assert wait_until(lambda: "024" in job.events(), 60)
+        assert f"/execute/{other}/" in job.ended()
 
     def test_a_job_goes_on_while_the_schedd_is_dead_and_comes_back(self, htcondor, tmp_path):
         job = Job(tmp_path / "job", "sleep 8; echo once")

@@ -47,9 +47,14 @@ class DisposableError(CordeeError):
     kind = "testing"
 
 
-def find_program(name: str) -> str | None:
-    """Return the path of a program on PATH or in the system's own folders, None when it is not installed."""
-    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SEARCH]))
+def find_program(name: str, path: str | None = None) -> str | None:
+    """Return the path of a program on PATH or in the system's own folders, None when it is not installed.
+
+    Args:
+        path: looked in instead of PATH.
+    """
+    given = os.environ.get("PATH", os.defpath) if path is None else path
+    return shutil.which(name, path=os.pathsep.join([given, *_SEARCH]))
 
 
 class Claims(Generic[Shape]):

@@ -56,7 +56,6 @@ def write_files(folder: Path, shape: PoolShape, programs: Programs) -> None:
     of_machines = [f"execute/{name}" for name in shape.machine_names]
     for name in ("bin", "etc", "lock", "log", "off", "pid", "programs", "spool", *of_machines):
         (folder / name).mkdir(parents=True)
-    (folder / "lock").chmod(0o1777)
     for name in of_machines:
         (folder / name).chmod(0o755)
     _write_clients(folder, programs)
@@ -93,8 +92,10 @@ def _write_clients(folder: Path, programs: Programs) -> None:
 def _hiding(hidden: tuple[Path, ...]) -> str:
     """Return the program that jobs are started with: what it mounts only the job sees, and it becomes the job, which gets all signals."""
     mounts = " && ".join(f"mount -t tmpfs none {shlex.quote(str(path))}" for path in hidden)
-    # The job gets back no rights over its own files that a person's job would not have.
-    inside = f'{mounts} && exec setpriv --ambient-caps=-all --inh-caps=-all -- "$@"'
+    # When its wrapper writes this file, HTCondor says why in the job's log, and tries again: it never runs with that in sight.
+    failed = 'echo "a folder could not be hidden from the job" >"$_CONDOR_WRAPPER_ERROR_FILE"; exit 1'
+    # The job gets no rights over its own files that a person's job would not have.
+    inside = f'{mounts} || {{ {failed}; }}; exec setpriv --ambient-caps=-all --inh-caps=-all -- "$@"'
     return (
         f'#!/bin/sh\nexec unshare --user --map-current-user --keep-caps --mount sh -c {shlex.quote(inside)} sh "$@"\n'
     )
@@ -155,6 +156,8 @@ def _places(folder: Path, programs: Programs) -> dict[str, str]:
         "LOCK": f"{folder}/lock",
         "LOCAL_DISK_LOCK_DIR": f"{folder}/lock",
         "RUN": f"{folder}/lock",
+        # Who can make a folder here is let in, as whom it belongs to. In /tmp any user could, to run jobs as the pool's owner.
+        "FS_LOCAL_DIR": f"{folder}/lock",
         "ETC": f"{folder}/etc",
         "LOCAL_CONFIG_DIR": "",
         "REQUIRE_LOCAL_CONFIG_FILE": "False",
@@ -181,7 +184,7 @@ def _network(port: int) -> dict[str, str]:
     }
 
 
-# Who is who the kernel says (FS). Users are known, file systems are not: each job travels.
+# The kernel says who is who (FS). Users are known, file systems are not: each job travels.
 _PEOPLE = {
     "UID_DOMAIN": "cordee.test",
     "TRUST_UID_DOMAIN": "True",

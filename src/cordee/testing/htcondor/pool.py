@@ -74,7 +74,7 @@ class DisposablePool:
             memory_mb=memory_mb,
             disk_mb=disk_mb,
             gpus=gpus,
-            hidden=tuple(Path(path).resolve() for path in hidden),
+            hidden=_outermost([Path(path).resolve() for path in hidden]),
             settings=settings or {},
             port=1,
         )
@@ -226,7 +226,9 @@ class DisposablePool:
 
     def kill_schedd(self) -> None:
         """Kill the access point's condor_schedd by signal 9; the master starts it again after some seconds."""
-        processes.kill_all(pid for pid, name in self._living_daemons().items() if name == "schedd")
+        killed = {pid for pid, name in self._living_daemons().items() if name == "schedd"}
+        processes.kill_all(killed)
+        self._wait(lambda: not killed & set(self._living_daemons()), "condor_schedd did not die")
 
     def wait_ready(self, timeout_s: float = WAIT_S) -> None:
         """Wait until it takes jobs and all machines are there.
@@ -383,6 +385,15 @@ class DisposablePool:
         raise DisposablePoolError(
             f"the disposable HTCondor pool failed: {why}\n{self._daemons.tails()}", given=str(self.folder)
         )
+
+
+def _outermost(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the folders that lie in none of the others: what lies in a hidden one is not there to be hidden."""
+    found: list[Path] = []
+    for folder in sorted(set(folders)):
+        if not any(folder.is_relative_to(other) for other in found):
+            found.append(folder)
+    return tuple(found)
 
 
 def _clean_environment() -> dict[str, str]:

@@ -54,7 +54,7 @@ def cache_folder() -> Path:
 def find() -> Programs | None:
     """Return the programs that are installed or were fetched, None when there are none."""
     path = os.pathsep.join(folder for folder in os.get_exec_path() if not _is_of_a_pool(folder))
-    master, submit = shutil.which("condor_master", path=path), shutil.which("condor_submit", path=path)
+    master, submit = find_program("condor_master", path), find_program("condor_submit", path)
     if master and submit:
         sbin, commands = Path(master).resolve().parent, Path(submit).resolve().parent
         release = sbin.parent
@@ -210,7 +210,7 @@ def _moved(path: Path, folder: Path, final: Path) -> Path:
 
 def _is_of_a_pool(folder: str) -> bool:
     """Return whether a folder of PATH holds the wrappers of a pool that is up, which are no programs for another one."""
-    return (Path(folder).parent / RECORD).exists()
+    return os.path.exists(Path(folder).parent / RECORD)  # False for what is closed to this user
 
 
 @contextlib.contextmanager
