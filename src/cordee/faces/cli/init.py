@@ -27,7 +27,7 @@ def command(place: str, source: str | None, as_json: bool) -> None:
       cordee init slurm/train.sbatch
       cordee init my-training --from my-training/train.sbatch
     """
-    from cordee.backends.slurm.sbatch.render import group_left
+    from cordee.backends.job_scripts.render import group_left
     from cordee.job.init import write_draft
 
     if source is None and Path(place).is_file():

@@ -6,12 +6,9 @@ import re
 import shlex
 from pathlib import Path
 
-from cordee.backends.slurm.sbatch.body import SETS, ScriptBody, read_body
-from cordee.backends.slurm.sbatch.directives import read_directives
-from cordee.backends.slurm.sbatch.find import ENDINGS
-from cordee.backends.slurm.sbatch.launch import ScriptLaunch, command_of, dropped_options, read_launch
-from cordee.backends.slurm.sbatch.layout import RequestedLayout, need_keys, read_layout, stop_keys, with_step
-from cordee.backends.slurm.sbatch.options import (
+from cordee.backends.job_scripts.body import SETS, ScriptBody, read_body
+from cordee.backends.job_scripts.launch import ScriptLaunch, command_of, dropped_options, read_launch
+from cordee.backends.job_scripts.options import (
     DROP,
     LAYOUT,
     exported,
@@ -20,16 +17,18 @@ from cordee.backends.slurm.sbatch.options import (
     option_table,
     parse_options,
 )
-from cordee.backends.slurm.sbatch.shell import Command
+from cordee.backends.job_scripts.shell import Command
+from cordee.backends.job_scripts.text import is_shell, read_script_text
+from cordee.backends.job_scripts.variables import Variables, needs_shell, plain_text, unquoted
+from cordee.backends.slurm.sbatch.directives import read_directives
+from cordee.backends.slurm.sbatch.layout import RequestedLayout, need_keys, read_layout, stop_keys, with_step
 from cordee.backends.slurm.sbatch.values import read_count
-from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, plain_text, unquoted
 from cordee.core.documents.faults import fault_error
-from cordee.core.documents.texts import text_of
 from cordee.job.command import launches_itself
 from cordee.job.conversion import Conversion, Left
 from cordee.job.scripts import read_script
 
-LARGEST_BYTES = 256 << 10
+ENDINGS = (".sbatch", ".slurm", ".sh", ".job", ".bash", ".batch", ".sub", ".slm", ".cmd")
 _OF_RANKS = {
     "MASTER_ADDR": "$MASTER_ADDR",
     "MASTER_PORT": "$MASTER_PORT",
@@ -37,7 +36,6 @@ _OF_RANKS = {
     "SLURM_NODEID": "$GROUP_RANK",
     "SLURM_LOCALID": "$LOCAL_RANK",
 }
-_SHELL = re.compile(r"#!\s*\S*/(?:env\s+(?:-S\s+)?)?(?:\S*/)?(?:ba|z|k|da)?sh\b")
 _UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[0-9])\b")
 _MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
 _OTHER_COMMAND = "one run has one command: this one may be a run of its own"
@@ -60,35 +58,14 @@ def read_text(path: Path) -> str:
     Raises:
         DocumentError: it cannot be read, is larger than 256 KiB, in no encoding that is clear, or no shell script (also: empty, or Python).
     """
-    file = str(path)
-    try:
-        if path.exists() and not path.is_file():
-            raise OSError(0, "it is not a file")
-        with path.open("rb") as stream:
-            data = stream.read(LARGEST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        text = f"cannot read it: {getattr(error, 'strerror', None) or error}"
-        raise fault_error(
-            text, "unreadable", file=file, given=file, allowed="an sbatch script", next="give its path with --from"
-        ) from None
-    if len(data) > LARGEST_BYTES:
-        raise fault_error(
-            "is too large for a job script",
-            "bad-script",
-            file=file,
-            line=1,
-            given=file,
-            allowed=f"at most {LARGEST_BYTES} bytes",
-            next="give an sbatch script, or write cordee.toml without it",
-        )
-    text = text_of(data, file).replace("\r\n", "\n").replace("\r", "\n")
+    text = read_script_text(path, "an sbatch script")
     first = text.partition("\n")[0]
     is_named_so = "\n#SBATCH" in f"\n{text}" or (path.suffix in ENDINGS and not read_script(path).parsed)
-    if not (_SHELL.match(first) if first.startswith("#!") else is_named_so):
+    if not (is_shell(first) if first.startswith("#!") else is_named_so):
         raise fault_error(
             "is no batch script",
             "bad-script",
-            file=file,
+            file=str(path),
             line=1,
             given=first,
             allowed="a shell script, which begins with #!/bin/bash or the like",

@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from cordee.backends.slurm.sbatch.body import (
+from cordee.backends.job_scripts.body import (
     FOR_SRUN,
     OUTPUT,
     PRINTS,
@@ -22,7 +22,7 @@ from cordee.backends.slurm.sbatch.body import (
     program_at,
     read_body,
 )
-from cordee.backends.slurm.sbatch.options import (
+from cordee.backends.job_scripts.options import (
     CARRY,
     DROP,
     EXPORTED,
@@ -39,8 +39,8 @@ from cordee.backends.slurm.sbatch.options import (
     option_table,
     parse_options,
 )
-from cordee.backends.slurm.sbatch.shell import Command, read_commands
-from cordee.backends.slurm.sbatch.variables import Variables, assignment, needs_shell, plain_text
+from cordee.backends.job_scripts.shell import Command, read_commands
+from cordee.backends.job_scripts.variables import Variables, assignment, needs_shell, plain_text
 from cordee.job.conversion import Left
 
 _TORCHRUN = (
