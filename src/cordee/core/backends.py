@@ -15,7 +15,11 @@ from cordee.core.errors import SubmitError
 from cordee.core.parts import load
 
 HERE = "local"  # the back end, and the cluster, that is meant where nothing is named
-BUILT_IN = {"local": "cordee.backends.local:BACKEND", "slurm": "cordee.backends.slurm:BACKEND"}
+BUILT_IN = {
+    "local": "cordee.backends.local:BACKEND",
+    "slurm": "cordee.backends.slurm:BACKEND",
+    "htcondor": "cordee.backends.htcondor:BACKEND",
+}
 _GROUP = "cordee.backends"
 
 

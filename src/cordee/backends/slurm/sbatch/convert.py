@@ -7,7 +7,14 @@ import shlex
 from pathlib import Path
 
 from cordee.backends.job_scripts.body import SETS, ScriptBody, read_body
-from cordee.backends.job_scripts.launch import ScriptLaunch, command_of, dropped_options, read_launch
+from cordee.backends.job_scripts.launch import (
+    ScriptLaunch,
+    choose_launch,
+    command_of,
+    dropped_options,
+    read_launch,
+    used_setup,
+)
 from cordee.backends.job_scripts.options import (
     DROP,
     LAYOUT,
@@ -17,7 +24,6 @@ from cordee.backends.job_scripts.options import (
     option_table,
     parse_options,
 )
-from cordee.backends.job_scripts.shell import Command
 from cordee.backends.job_scripts.text import is_shell, read_script_text
 from cordee.backends.job_scripts.variables import Variables, needs_shell, plain_text, unquoted
 from cordee.backends.slurm.sbatch.directives import read_directives
@@ -39,12 +45,7 @@ _OF_RANKS = {
 _UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[0-9])\b")
 _MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
 _OTHER_COMMAND = "one run has one command: this one may be a run of its own"
-_NOT_MADE = "reads a file that a line makes which is not carried over"
 _VET_OPTIONS = option_table({LAYOUT: "nodes= deadline=", DROP: "dir= history= root= on= json"})
-# What a command writes to, and what a set-up line reads from.
-_WRITES = re.compile(r"(?:>>?\|?|\btee\s(?:-a\s)?|\s(?:-o|-O|--output)[ =])\s*([^\s;&|()<>]+)")
-_READS = re.compile(r"(?:\b(?:source|cat|head|tail)|(?:\A|[;&|]\s*)\.|<)(?:\s+-\S+)*\s+([^\s;&|()<>]+)")
-_HERE = re.compile(r"[\"'{}]|\$\{?(?:SLURM_SUBMIT_DIR|PWD)\}?/")
 _OF_A_RANK = re.compile(r"\$\{?\w*(?:RANK|WORLD_SIZE)\b")
 _WORLD = re.compile(r"RANK\b|WORLD_SIZE\b")
 # One process with several GPUs must not take itself for one of several ranks: it may start these by itself.
@@ -84,7 +85,7 @@ def convert(text: str) -> Conversion:
     )
     folder = asked.text("chdir") or "."
     start = [] if folder in (".", "./") else [f"cd {shlex.quote(folder)}"]
-    chosen = _choose(body.launches)
+    chosen = choose_launch(body.launches)
     launch = read_launch(chosen, body.variables) if chosen else None
     for command in body.launches:
         if command is not chosen:
@@ -111,7 +112,7 @@ def convert(text: str) -> Conversion:
     if launch and launch.through == "shell":
         result.checkpoint.pop("signal", None)  # sbatch tells steps, and the script's own commands are none
     result.env = {**exported(asked.text("export")), **body.env, **(launch.env if launch else {})}
-    result.setup = [*start, *_used(body, launch, result.left)]
+    result.setup = [*start, *used_setup(body, launch, result.left)]
     result.left += [*asked.left, *(launch.left if launch else []), *differences, *_unset(launch, result.setup)]
     result.left = sorted(dict.fromkeys(result.left), key=lambda left: left.line)
     return result
@@ -153,14 +154,6 @@ def _environment(
     return path
 
 
-def _choose(launches: list[Command]) -> Command | None:
-    """Return the command that is the training: with `train` in it rather than not, a later one rather than an earlier."""
-    ranked = [
-        ("bash" not in command.words[:1], "train" in command.text, index) for index, command in enumerate(launches)
-    ]
-    return launches[max(ranked)[2]] if ranked else None
-
-
 def _vetting(body: ScriptBody, result: Conversion) -> int | None:
     """Carry `cordee vet` over into [vet]; return how many nodes it wants, None where it does not say."""
     if body.vet is None:
@@ -182,29 +175,6 @@ def _vetting(body: ScriptBody, result: Conversion) -> int | None:
     if deadline and not needs_shell(deadline):
         result.vet["deadline"] = deadline
     return read_count(values.get("nodes") or "")
-
-
-def _used(body: ScriptBody, launch: ScriptLaunch | None, left: list[Left]) -> list[str]:
-    """Return the set-up lines, without variables that nothing refers to, and without those that read what no line makes."""
-    kept: list[str] = []
-    behind = [*([*launch.words, launch.input] if launch else []), *body.before]
-    made = {_path(body, name) for one in left for name in _WRITES.findall(one.text)}
-    setup = []
-    for line in body.setup:
-        if made & {_path(body, name) for name in _READS.findall(line.text)}:
-            left.append(Left(line.line, line.text, _NOT_MADE))
-            made |= {_path(body, name) for name in _WRITES.findall(line.text)}
-        else:
-            setup.append(line)
-    for line in reversed(setup):
-        if not line.name or any(re.search(rf"\$\{{?{line.name}\b", text) for text in behind):
-            kept.insert(0, line.text)
-            behind.append(line.text)
-    return kept
-
-
-def _path(body: ScriptBody, word: str) -> str:
-    return _HERE.sub("", body.variables.fill(word)).removeprefix("./")
 
 
 def _unset(launch: ScriptLaunch | None, setup: list[str]) -> list[Left]:
