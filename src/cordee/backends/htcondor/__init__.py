@@ -10,5 +10,6 @@ BACKEND = Backend(
     submission="cordee.backends.htcondor.submitter:HTCondorSubmitter",
     allocation="cordee.backends.htcondor.node.allocation:HTCondorAllocation",
     site="cordee.backends.htcondor.site:values_here",
+    discover="cordee.backends.htcondor.site:discover",
     scripts="cordee.backends.htcondor.submit_file.reader:READER",
 )

@@ -24,6 +24,10 @@ _SEPARATORS = " ,;|\t"
 _TAKEN = {*SweepSettings.model_fields, "line", "number"}
 _NUMBERS = {"process": "process", "procid": "process", "step": "step", "itemindex": "process", "row": "process"}
 _ALIKE = "these jobs differ in nothing that the document has: it is one of them; for more give them a [sweep], such as of a seed"
+_GOAL = (
+    "a job that logs no `loss` by cordee.log would count as failed: name in [sweep] goal what yours logs; "
+    "jobs with no such number are a [farm], with their values in a file"
+)
 _FROM_COMMAND = "what a command prints: write it into a file, and name that"
 _COMMENTS = "lines of the file that begin with # are no tasks here; condor_submit takes them for items"
 _WORDS = "a value with blanks stays one word here; condor_submit makes several words of it"
@@ -167,18 +171,22 @@ def spread(run: str | list[str], env: dict[str, str], rows: JobRows, queue: Queu
             return ManyRuns(_in_words(run if not env else words, {used[0]: "line"}), farm=farm)
         numbers = [name for name in used if name not in rows.names]
         return ManyRuns(_in_shell(words, rows.names, _SEPARATORS[:2] + "\t", "{line}", numbers), farm=farm)
+    goal = (Left(queue.line, queue.text, _GOAL),)
     table = [_values(rows, used, at) for at in range(len(rows.rows or ()))]
     if len(used) == 1:
         name = f"{used[0]}_value" if used[0] in _TAKEN else used[0]
         values = [row[0] for row in table]
         whole: list[Any] = [int(value) for value in values] if used[0] in _NUMBERS.values() else values
+        sweep = {name: whole, "goal": "min loss", **jobs}
         if _is_shell(words):
-            return ManyRuns(_in_shell(words, used, "", f"{{{name}}}", []), sweep={name: whole, **jobs})
-        return ManyRuns(_in_words(run if not env else words, {used[0]: name}), sweep={name: whole, **jobs})
+            return ManyRuns(_in_shell(words, used, "", f"{{{name}}}", []), sweep, left=goal)
+        return ManyRuns(_in_words(run if not env else words, {used[0]: name}), sweep, left=goal)
     firsts = "".join(value for row in table for value in row[:-1])
     separator = next((one for one in _SEPARATORS if one not in firsts), "\t")
     items = [separator.join(row) for row in table]
-    return ManyRuns(_in_shell(words, used, separator, "{item}", []), sweep={"item": items, **jobs})
+    return ManyRuns(
+        _in_shell(words, used, separator, "{item}", []), {"item": items, "goal": "min loss", **jobs}, left=goal
+    )
 
 
 def _values(rows: JobRows, used: Sequence[str], at: int) -> tuple[str, ...]:
