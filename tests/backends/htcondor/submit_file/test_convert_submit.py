@@ -231,7 +231,7 @@ def test_variables_are_read_in_both_syntaxes():
 
 def test_macros_are_filled_in_with_their_defaults_and_what_they_were_before():
     found = of("base = a\nbase = $(base)b\narguments = $(base) $(none:c) $(DOLLAR)HOME $(gone)\nqueue")
-    assert found.run == ["python", "train.py", "ab", "c", "$HOME"]
+    assert found.run == "python train.py ab c '$HOME'"
     assert "not defined" in why(found, "$(gone)")
 
 

@@ -35,6 +35,7 @@ _SECONDS = re.compile(r"\d[\d\s*+]{0,30}\Z")
 _MACRO_LEFT = re.compile(r"\$\$?\(|\$\$\[|\$[A-Za-z]\w*\(")
 _GPU_TERM = re.compile(r"\(*\s*(?:TARGET\.)?(\w+)\s*(>=|==|=\?=)\s*(\"[^\"]*\"|[\d.]+)\s*\)*\Z", re.IGNORECASE)
 _ALL_ARGUMENTS = ('"$@"', "$@", "$*", '"$*"')
+_ARGUMENT = re.compile(r"\$\{?[0-9]")
 _USES_ARGUMENTS = re.compile(r"\bshift\b|\bgetopts\b|\$\{?[#0]|\$\{(?:@|\*|[1-9][0-9]|[1-9][^}])|\$[@*]")
 # One process with several GPUs must not take itself for one of several ranks: it may start these by itself.
 _AS_BY_HAND = ["env", "-u", "RANK", "-u", "LOCAL_RANK", "-u", "WORLD_SIZE", "-u", "LOCAL_WORLD_SIZE"]
@@ -244,7 +245,8 @@ def _of_script(
     lost = [one for one in lost if one.why not in _HARMLESS]
     uses = _uses_arguments(text, chosen)
     setup = used_setup(body, launch, []) if launch else []
-    if launch is None or lost or uses or len(body.launches) != 1 or any(map(differs, setup)):
+    unknown = launch is not None and any(map(_ARGUMENT.search, [launch.source, *launch.before, *setup]))
+    if launch is None or lost or uses or unknown or len(body.launches) != 1 or any(map(differs, setup)):
         for one in lost[:1] or [Left(1, uses, "")] if lost or uses else ():
             submission.left.append(Left(program.line, f"{name}:{one.line}: {one.text}", _KEPT))
         return None
@@ -256,7 +258,8 @@ def _of_script(
 
 def _uses_arguments(text: str, chosen: Command | None) -> str:
     """Return what of a script uses its arguments in another way than by their number."""
-    rest = text.replace(chosen.text, "") if chosen else text
+    whole = re.compile(r"(?<!\S)(?:\"\$[@*]\"|\$[@*])(?!\S)")
+    rest = text.replace(chosen.text, whole.sub("", chosen.text)) if chosen else text
     found = _USES_ARGUMENTS.search("\n".join(line for line in rest.split("\n") if not line.lstrip().startswith("#")))
     return found[0] if found else ""
 
