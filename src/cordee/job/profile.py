@@ -17,7 +17,7 @@ from cordee.job.shared_data import SharedDataset
 SHAPE_KEYS = ("cores", "memory", "gpus", "gpu_model")
 RANCHER_PROJECT = r"(c-[a-z0-9-]{1,40}|local):p-[a-z0-9-]{1,40}"
 # Schedulers that are not there yet: profiles may have them, and `cordee check` says that nothing can be submitted there.
-TO_COME = ("htcondor",)
+TO_COME: tuple[str, ...] = ()
 
 
 def _scheduler(value: str) -> str:
