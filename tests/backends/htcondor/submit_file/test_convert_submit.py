@@ -235,6 +235,11 @@ def test_macros_are_filled_in_with_their_defaults_and_what_they_were_before():
     assert "not defined" in why(found, "$(gone)")
 
 
+def test_a_default_may_be_a_macro_and_one_that_has_itself_ends():
+    assert of("arguments = $(a:$(b:z))\nqueue").run == "python train.py z"
+    assert of("a = $(b)$(b)\nb = $(a)$(a)\narguments = $(a)\nqueue").run
+
+
 @pytest.mark.parametrize("text", ["$ENV(HOME)", "$Fn(x)", "$$(Memory)", "$RANDOM_INTEGER(1,5)"])
 def test_what_only_condor_submit_can_compute_is_listed(text):
     assert "only HTCondor fills in" in why(of(f"arguments = {text}\nqueue"), text)
@@ -250,7 +255,7 @@ def test_conditions_and_included_files_are_refused_by_name(word):
 
 @pytest.mark.parametrize(
     ("line", "memory"),
-    [("2048", "2GiB"), ("1.0GB", "1GiB"), ("16 GB", "16GiB"), ("500m", "500MiB"), ("2T", "2TiB")],
+    [("2048", "2GiB"), ("1.5GB", "1536MiB"), ("16 GB", "16GiB"), ("500m", "500MiB"), ("2T", "2TiB")],
 )
 def test_memory_is_read_as_condor_submit_reads_it(line, memory):
     assert of(f"request_memory = {line}\nqueue").need["memory"] == memory

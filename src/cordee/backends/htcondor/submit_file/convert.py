@@ -30,7 +30,7 @@ from cordee.job.command import launches_itself
 from cordee.job.conversion import Conversion, Left
 
 ENDINGS = (".sub", ".submit", ".condor", ".htcondor", ".jdl", ".sdf", ".job", ".cmd", ".desc")
-_SIZE = re.compile(r"(\d+)(?:\.0*)?\s*([KMGT]?)(?:i?B)?\Z", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d*)?)\s*([KMGT]?)(?:i?B)?\Z", re.IGNORECASE)
 _SECONDS = re.compile(r"\d[\d\s*+]{0,30}\Z")
 _MACRO_LEFT = re.compile(r"\$\$?\(|\$\$\[|\$[A-Za-z]\w*\(")
 _GPU_TERM = re.compile(r"\(*\s*(?:TARGET\.)?(\w+)\s*(>=|==|=\?=)\s*(\"[^\"]*\"|[\d.]+)\s*\)*\Z", re.IGNORECASE)
@@ -390,7 +390,8 @@ def _bytes(text: str, power: int) -> int | None:
     match = _SIZE.match(text.strip())
     if match is None or len(text) > 20:
         return None
-    return int(match[1]) << {"": power, "k": 10, "m": 20, "g": 30, "t": 40}[match[2].lower()] or None
+    size = float(match[1]) * (1 << {"": power, "k": 10, "m": 20, "g": 30, "t": 40}[match[2].lower()])
+    return int(size) or None
 
 
 def _product(text: str) -> int | None:

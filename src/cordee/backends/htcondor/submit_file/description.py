@@ -20,6 +20,8 @@ _ROWS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _DEEPEST = 20
+_LONGEST = 64 << 10
+_DOLLAR = "\0"
 _SUBMITTED_ALONE = "belongs to a later `queue`: each is a job of its own, and this document is that of the first"
 _NO_STATEMENT = "no statement of a submit file"
 _REFUSALS = {
@@ -81,7 +83,7 @@ class SubmitDescription:
     queue: QueueStatement | None = None
     left: list[Left] = field(default_factory=list)
 
-    def filled(self, text: str, own: Mapping[str, str], missing: set[str], depth: int = 0) -> str:
+    def filled(self, text: str, own: Mapping[str, str], missing: set[str]) -> str:
         """Return a text with its macros filled in; those that nobody defines become nothing, and are added to `missing`.
 
         Args:
@@ -93,16 +95,21 @@ class SubmitDescription:
         def value(match: re.Match[str]) -> str:
             name = match[1].lower()
             if name == "dollar":
-                return "$"
+                return _DOLLAR
             if name in own:
                 return own[name]
-            if name in self.values and depth < _DEEPEST:
-                return self.filled(self.values[name].text, own, missing, depth + 1)
+            if name in self.values:
+                return self.values[name].text
             if match[2] is None:
                 missing.add(match[1])
             return match[2] or ""
 
-        return _MACRO.sub(value, text)
+        # One level at a time: a value, and a default, may have macros in it; one that has itself would never end.
+        for _ in range(_DEEPEST):
+            if len(text) > _LONGEST or not _MACRO.search(text):
+                break
+            text = _MACRO.sub(value, text)
+        return text.replace(_DOLLAR, "$")
 
 
 def is_submit_file(text: str) -> bool:
