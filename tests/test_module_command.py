@@ -18,7 +18,7 @@ from .test_layers import MODULES, interpreters
 
 SHOWN = "import json, secrets, sys\nprint(json.dumps([__name__, sys.argv[1:], sys.path, sys.flags.no_user_site]))\n"
 # They read and write the command lines of other people's jobs, and start nothing.
-WRITES_COMMANDS = {"backends.slurm.sbatch.body", "backends.slurm.sbatch.launch"}
+WRITES_COMMANDS = {"backends.job_scripts.body", "backends.job_scripts.launch"}
 
 
 @pytest.mark.parametrize("python", interpreters())
