@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.backends.htcondor.node.ads import CODE, JobStart
+from cordee.backends.htcondor.node.ads import LUGGAGE, JobStart
 from cordee.backends.htcondor.node.sandbox import LINKS, Sandbox
 from cordee.runs.folder import RunFolder
 
@@ -34,23 +34,24 @@ def plan(**checkpoint: object) -> dict[str, object]:
 def arrival(scratch: Path, document: dict[str, object], code: dict[str, str]) -> Sandbox:
     """Write what HTCondor brings, and return the sandbox of it."""
     root = scratch / RUN
-    for name in ("submit", "journal", "checkpoints", "documents", "node.zip"):
+    for name in ("submit", "journal", "checkpoints", "node.zip"):
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "node.zip" / "module.py").write_text("")
     (root / "plan.json").write_text(json.dumps(document))
-    (root / "documents" / "cordee.toml").write_text("")
     (root / "journal" / "client.jsonl").write_text("line\n")
     written = scratch / "code"
     written.mkdir(exist_ok=True)
-    with tarfile.open(root / "submit" / CODE, "w:gz") as archive:
+    with tarfile.open(root / "submit" / LUGGAGE, "w:gz") as archive:
         for name, text in code.items():
             path = written / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             path.chmod(0o755)
-            archive.add(path, arcname=name)
+            archive.add(path, arcname=f"code/{name}")
+        (written / "cordee.toml").write_text("")
+        archive.add(written / "cordee.toml", arcname="documents/cordee.toml")
         (written / "link").symlink_to("train.py")
-        archive.add(written / "link", arcname="link")
+        archive.add(written / "link", arcname="code/link")
     for name in ("corpus", "small"):
         (scratch / name).mkdir(exist_ok=True)
     return Sandbox(scratch, RUN)
@@ -147,7 +148,7 @@ def test_the_next_start_has_what_an_eviction_kept_links_too(tmp_path):
 
 def test_code_cannot_be_unpacked_outside(tmp_path):
     sandbox = arrival(tmp_path, plan(), {})
-    with tarfile.open(sandbox.folder.submit / CODE, "w:gz") as archive:
+    with tarfile.open(sandbox.folder.submit / LUGGAGE, "w:gz") as archive:
         (tmp_path / "x").write_text("x")
         archive.add(tmp_path / "x", arcname="../../evil")
     sandbox.arrive(here())
@@ -155,7 +156,7 @@ def test_code_cannot_be_unpacked_outside(tmp_path):
 
 
 def test_a_start_knows_itself_by_the_ads(tmp_path, monkeypatch):
-    (tmp_path / "job").write_text('ClusterId = 12\nProcId = 3\nNumShadowStarts = 2\nJobMaxVacateTime = 150\n')
+    (tmp_path / "job").write_text("ClusterId = 12\nProcId = 3\nNumShadowStarts = 2\nJobMaxVacateTime = 150\n")
     (tmp_path / "machine").write_text('Name = "slot1_1@gpu 7.example.org"\nMachineMaxVacateTime = 10 * 60\n')
     monkeypatch.setenv("_CONDOR_JOB_AD", str(tmp_path / "job"))
     monkeypatch.setenv("_CONDOR_MACHINE_AD", str(tmp_path / "machine"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from cordee.backends.htcondor.description import DESCRIPTION, PROGRAM, description, program
 from cordee.backends.htcondor.holds import hold_of
-from cordee.backends.htcondor.node.ads import CODE, NODE_SIDE
+from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE
 from cordee.backends.htcondor.queue import (
     COMPLETED,
     HELD,
@@ -35,6 +35,21 @@ from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
 
 _PATIENCE_S = 300.0
+# What of a run's folder stays at home, or is named in the submit file.
+_AT_HOME = frozenset(
+    [
+        "plan.json",
+        "provenance.json",
+        "node.zip",
+        "journal",
+        "checkpoints",
+        "logs",
+        "telemetry",
+        "report",
+        "submit",
+        "control",
+    ]
+)
 
 
 class HTCondorSubmitter(Submitter):
@@ -81,17 +96,18 @@ class HTCondorSubmitter(Submitter):
 
     @staticmethod
     def _pack(folder: RunFolder, plan: dict[str, Any]) -> None:
-        """Write what only travelling runs have: the program, and the code in one file, links and all."""
+        """Write what only travelling runs have: the program, and what the run consists of in one file, links and all."""
         try:
             path = folder.submit / PROGRAM
             path.write_text(program(folder, plan))
             path.chmod(0o700)
             folder.checkpoints.mkdir(mode=0o700, exist_ok=True)
-            beside = folder.submit / f".{CODE}"
+            beside = folder.submit / f".{LUGGAGE}"
             with tarfile.open(beside, "w:gz", compresslevel=1) as archive:
-                for name in sorted(os.listdir(folder.code)):
-                    archive.add(folder.code / name, arcname=name)
-            beside.replace(folder.submit / CODE)
+                for name in sorted(set(os.listdir(folder.root)) - _AT_HOME):
+                    path = folder.root / name
+                    archive.add(path.resolve() if path.is_symlink() else path, arcname=name)  # children share their code
+            beside.replace(folder.submit / LUGGAGE)
             _pack_node_side(folder)
         except OSError as error:
             raise SubmitError(
@@ -108,7 +124,7 @@ class HTCondorSubmitter(Submitter):
 
     def _ask(self, age_s: float) -> None:
         now = time.time()
-        if now - self._asked_at > age_s or age_s == 0.0:
+        if now - self._asked_at > min(age_s, self.poll_s) or age_s == 0.0:
             self._queue, self._asked_at = queued_jobs(), now
 
     def _standing(self, folder: RunFolder) -> Standing:
