@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tarfile
 import time
@@ -10,7 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from cordee.backends.htcondor.description import DESCRIPTION, PROGRAM, description, program
+from cordee.backends.htcondor.description import DESCRIPTION, EVENTS, PROGRAM, description, program
 from cordee.backends.htcondor.holds import hold_of
 from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE
 from cordee.backends.htcondor.queue import (
@@ -18,6 +19,7 @@ from cordee.backends.htcondor.queue import (
     HELD,
     IDLE,
     REMOVED,
+    RUNNING,
     SENDING,
     SUSPENDED,
     HTCondorError,
@@ -34,7 +36,7 @@ from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
 
-_PATIENCE_S = 300.0
+_PATIENCE_S, _LEAVING_S, _POLL_S = 300.0, 120.0, 0.2
 # What of a run's folder stays at home, or is named in the submit file.
 _AT_HOME = frozenset(
     [
@@ -106,7 +108,9 @@ class HTCondorSubmitter(Submitter):
             with tarfile.open(beside, "w:gz", compresslevel=1) as archive:
                 for name in sorted(set(os.listdir(folder.root)) - _AT_HOME):
                     path = folder.root / name
-                    archive.add(path.resolve() if path.is_symlink() else path, arcname=name)  # children share their code
+                    archive.add(
+                        path.resolve() if path.is_symlink() else path, arcname=name
+                    )  # children share their code
             beside.replace(folder.submit / LUGGAGE)
             _pack_node_side(folder)
         except OSError as error:
@@ -264,8 +268,20 @@ def _is_readable(job: Job) -> bool:
     return kept is not None and os.access(kept, os.R_OK | os.X_OK)
 
 
+def _is_at_a_machine(folder: RunFolder) -> bool:
+    """Return whether a job has begun on a machine and has not left it, as its event log says: a held one is still on its way back."""
+    try:
+        events = (folder.submit / EVENTS).read_text(errors="replace")
+    except OSError:
+        return False
+    return (re.findall(r"^(001|004|005|009) ", events, re.MULTILINE) or [""])[-1] == "001"
+
+
 def _bring_home(job: Job, folder: RunFolder) -> None:
     """Copy what an eviction has kept into the run's folder: removing the job deletes it."""
+    deadline = time.monotonic() + _LEAVING_S
+    while job.status != RUNNING and _is_at_a_machine(folder) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
     kept = _kept_at(job) if job.starts else None
     source = kept / folder.id if kept is not None else None
     if source is not None and os.access(source, os.R_OK | os.X_OK):
