@@ -12,7 +12,9 @@ from pathlib import Path
 import cordee
 from cordee.job.submit.prepare import Prepared
 from cordee.machine.processes import tree as processes
+from cordee.runs.folder import RunFolder
 from cordee.testing.backends import BackendSite, QueueSite
+from cordee.testing.htcondor import DisposablePool
 from cordee.testing.slurm import DisposableSlurm
 
 OUTSIDE = Path(__file__).parent / "outside"
@@ -57,6 +59,31 @@ class SlurmSite(Ending, QueueSite):
         yield
         for node in self._slurm.node_names:
             self._slurm.resume(node)
+
+
+class CondorSite(Ending, QueueSite):
+    """The disposable pool, whose machines see nothing of the folder of runs."""
+
+    backend, cluster, nodes = "htcondor", "htcondor", 1
+
+    def __init__(self, folder: Path, pool: DisposablePool) -> None:
+        super().__init__(folder)
+        self._pool = pool
+
+    def there(self, folder: RunFolder) -> RunFolder:
+        return RunFolder(next((self._pool.folder / "execute").glob(f"*/dir_*/{folder.id}")))
+
+    def end(self) -> None:
+        self._pool.clear()
+        super().end()
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        for machine in self._pool.machine_names:
+            self._pool.kill_machine(machine)
+        yield
+        for machine in self._pool.machine_names:
+            self._pool.start_machine(machine)
 
 
 class SpoolSite(Ending, QueueSite):

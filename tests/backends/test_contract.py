@@ -1,4 +1,4 @@
-"""Every back end keeps the contract of the seam: this machine, a real Slurm, and one that is not Cordée's."""
+"""Every back end keeps the contract of the seam: this machine, a real Slurm, a real pool of HTCondor, and one that is not Cordée's."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from cordee.testing.backends import BackendContract, QueueContract
+from cordee.testing.htcondor import DisposablePool
 from cordee.testing.slurm import DisposableSlurm
 
-from .sites import OUTSIDE, LocalSite, SlurmSite, SpoolSite, spool_environment
+from .sites import OUTSIDE, CondorSite, LocalSite, SlurmSite, SpoolSite, spool_environment
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -29,6 +30,14 @@ class TestSlurm(QueueContract):
     @pytest.fixture
     def site(self, tmp_path: Path, slurm: DisposableSlurm) -> Iterator[SlurmSite]:
         site = SlurmSite(tmp_path, slurm)
+        yield site
+        site.end()
+
+
+class TestHTCondor(QueueContract):
+    @pytest.fixture
+    def site(self, tmp_path: Path, htcondor: DisposablePool) -> Iterator[CondorSite]:
+        site = CondorSite(tmp_path, htcondor)
         yield site
         site.end()
 

@@ -67,20 +67,26 @@ class BackendSite:
         cluster: the cluster to run on.
         folder: for jobs and runs.
         patience_s: how long a run may take to begin and to end.
+        nodes: of each run.
     """
 
     backend: str
     cluster: str
     folder: Path
     patience_s = 240.0
+    nodes = 2
+
+    def there(self, folder: RunFolder) -> RunFolder:
+        """Return a run's folder as its nodes have it."""
+        return folder
 
     def job(self, run: str = _STEPS, toml: str = "", **flags: Any) -> Prepared:
-        """Return a prepared run of two nodes with one rank each."""
+        """Return a prepared run with one rank on each node."""
         job = self.folder / "job"
         job.mkdir(exist_ok=True)
         (job / "train.py").write_text(COUNTING)
         (job / "cordee.toml").write_text(
-            f'name = "t"\nrun = "{run}"\nvet.max_load = 1000.0\n{toml}\n[need]\nnodes = 2\n'
+            f'name = "t"\nrun = "{run}"\nvet.max_load = 1000.0\n{toml}\n[need]\nnodes = {self.nodes}\n'
         )
         return prepare(str(job), self.cluster, flags, self.folder / "runs")
 
@@ -159,7 +165,7 @@ class BackendContract:
         folder = site.begin()
         state = self.reach(site, folder, lambda state: state.ended)
         assert (state.state, state.exit_code) == ("finished", 0), state.text
-        assert len([node for node in state.nodes if node.role == "active"]) == 2
+        assert len([node for node in state.nodes if node.role == "active"]) == site.nodes
         wait_for_gone(site, folder)
 
     def test_a_program_that_fails_is_a_run_that_fails_and_advice_says_so(self, site: BackendSite) -> None:
@@ -174,7 +180,7 @@ class BackendContract:
         folder = site.begin(_LONG)
         self.reach(site, folder, _trains)
         before = len([event for event in read_journal(folder.journal) if event["event"] == "supervisor_started"])
-        os.kill(supervisor_pid(folder), signal.SIGKILL)
+        os.kill(supervisor_pid(site.there(folder)), signal.SIGKILL)
         state = self.reach(site, folder, lambda state: _supervisors(folder) > before and _trains(state))
         assert (state.failures, state.segments) == ([], 1)
         submitter_of(folder).cancel(folder)
@@ -184,10 +190,11 @@ class BackendContract:
         folder = site.begin(_LONG)
         state = self.reach(site, folder, _trains)
         name = state.nodes[0].node
-        before = living_record(agent_file(folder, name))
+        there = site.there(folder)
+        before = living_record(agent_file(there, name))
         os.kill(before["pid"], signal.SIGKILL)
         wait_until(
-            lambda: living_record(agent_file(folder, name)).get("pid") not in (None, before["pid"]), site.patience_s
+            lambda: living_record(agent_file(there, name)).get("pid") not in (None, before["pid"]), site.patience_s
         )
         self.reach(site, folder, lambda state: state.state == "running")
         submitter_of(folder).cancel(folder)

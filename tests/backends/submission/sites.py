@@ -19,6 +19,7 @@ from cordee.job.submit import Submitter, submitter
 from cordee.job.submit.prepare import create_run, prepare
 from cordee.machine.processes import tree as processes
 from cordee.runs.folder import RunFolder
+from cordee.testing.htcondor import DisposablePool
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.submitting import Placeable, SchedulerSite, SubmitterSite
 
@@ -212,3 +213,68 @@ class RealSlurmSite(SlurmSite):
         back.start()
         yield
         back.join()
+
+
+class RealCondorSite(SchedulerSite):
+    """The disposable pool; its commands are noted on their way."""
+
+    mark = 'CordeeRun = "{run}"'
+    patience_s = 120.0
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, pool: DisposablePool) -> None:
+        self.job, self.runs = write_job(folder), folder / "runs"
+        self.pool, self._monkeypatch = pool, monkeypatch
+        self._calls, bin_ = folder / "state", folder / "bin"
+        self._calls.mkdir()
+        bin_.mkdir()
+        for name in ("condor_submit", "condor_q", "condor_history", "condor_rm"):
+            (bin_ / name).symlink_to(HERE / "recorder")
+        monkeypatch.setenv("RECORDED_CALLS", str(self._calls))
+        monkeypatch.setenv("PATH", os.pathsep.join([str(bin_), os.environ["PATH"]]))
+
+    def submitter(self) -> Submitter:
+        return submitter("htcondor")
+
+    def run(self) -> Placeable:
+        prepared = prepare(str(self.job), "htcondor", {}, self.runs)
+        return create_run(prepared), prepared.plan.document()
+
+    def refused(self) -> Placeable:
+        folder, plan = self.run()
+        plan["steps"][0]["request"]["scheduler"]["requirements"] = "(((("
+        (folder.submit / self.submitter().script_name).write_text(self.submitter().script(folder, plan))
+        return folder, plan
+
+    def commands(self) -> list[list[str]]:
+        path = self._calls / "calls"
+        words = iter(path.read_text().split("\0")[:-1] if path.exists() else [])
+        return [[next(words) for _ in range(int(count))] for count in words]
+
+    def held(self, folder: RunFolder) -> int:
+        constraint = f'CordeeRun == "{folder.id}" && (JobStatus == 1 || JobStatus == 2)'
+        return len(self.pool.command("condor_q", "-constraint", constraint, "-af", "ClusterId").split())
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        for machine in self.pool.machine_names:
+            self.pool.kill_machine(machine)
+        yield
+        for machine in self.pool.machine_names:
+            self.pool.start_machine(machine)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        with self._monkeypatch.context() as changed:
+            changed.setenv("_CONDOR_SCHEDD_HOST", "nobody@127.0.0.1")
+            yield
+
+    @contextmanager
+    def away_for_a_moment(self) -> Iterator[None]:
+        self.pool.kill_schedd()
+        yield
+
+    @contextmanager
+    def losing_answers(self) -> Iterator[None]:
+        (self._calls / "lose-answer").touch()
+        yield
+        assert not (self._calls / "lose-answer").exists()

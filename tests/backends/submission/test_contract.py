@@ -1,4 +1,4 @@
-"""Every place keeps the contract of the submit seam: this machine, Slurm's recorded answers, and a real Slurm."""
+"""Every place keeps the contract of the submit seam: this machine, Slurm's recorded answers, a real Slurm, and a real pool of HTCondor."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from cordee.core.errors import SubmitError
+from cordee.testing.htcondor import DisposablePool
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.submitting import SchedulerContract, SubmitterContract, wait_for
 
-from .sites import FakeSlurmSite, LocalSite, RealSlurmSite
+from .sites import FakeSlurmSite, LocalSite, RealCondorSite, RealSlurmSite
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -72,3 +73,12 @@ class TestRealSlurm(SchedulerContract):
         # What cleans up behind the test asks without the recorder.
         with monkeypatch.context() as changed:
             yield RealSlurmSite(tmp_path, changed, slurm)
+
+
+class TestRealHTCondor(SchedulerContract):
+    @pytest.fixture
+    def site(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, htcondor: DisposablePool
+    ) -> Iterator[RealCondorSite]:
+        with monkeypatch.context() as changed:
+            yield RealCondorSite(tmp_path, changed, htcondor)

@@ -274,7 +274,8 @@ def _is_at_a_machine(folder: RunFolder) -> bool:
         events = (folder.submit / EVENTS).read_text(errors="replace")
     except OSError:
         return False
-    return (re.findall(r"^(001|004|005|009) ", events, re.MULTILINE) or [""])[-1] == "001"
+    last: str = (re.findall(r"^(001|004|005|009) ", events, re.MULTILINE) or [""])[-1]
+    return last == "001"
 
 
 def _bring_home(job: Job, folder: RunFolder) -> None:
