@@ -18,4 +18,6 @@ BACKEND = Backend(
     submission="cordee.backends.htcondor.submitter:HTCondorSubmitter",
     allocation="cordee.backends.htcondor.node.allocation:HTCondorAllocation",
     examine="cordee.backends.htcondor.examine:examine_htcondor",
+    facts="cordee.backends.htcondor.facts:collect_facts",
+    reasons="cordee.backends.htcondor.wait_reasons:REASONS",
 )
