@@ -18,6 +18,7 @@ from cordee.job.shared_data import SharedDataset
 SHAPE_KEYS = ("cores", "memory", "gpus", "gpu_model")
 RANCHER_PROJECT = r"(c-[a-z0-9-]{1,40}|local):p-[a-z0-9-]{1,40}"
 
+
 def _scheduler(value: str) -> str:
     if is_known(value):
         return value
@@ -35,7 +36,9 @@ def _networks(lines: tuple[str, ...]) -> tuple[str, ...]:
 def _attributes(value: dict[str, Any]) -> dict[str, Any]:
     for name, one in value.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or not isinstance(one, (str, int, float, bool)):
-            raise wrong("holds what is no attribute of a job", 'names with texts, numbers or booleans: { WantGPULab = true }')
+            raise wrong(
+                "holds what is no attribute of a job", "names with texts, numbers or booleans: { WantGPULab = true }"
+            )
     return value
 
 

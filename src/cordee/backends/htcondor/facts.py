@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from cordee.backends.facts import GONE, HELD, SUSPENDED, NodeGroup, SchedulerFacts
 from cordee.backends.htcondor.job_states import end_words, state_of
 from cordee.backends.htcondor.queue import IDLE, HTCondorError, Job, ended_job, queued_jobs, read_ads, run_command
+from cordee.core.units import natural
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.log_tails import last_lines
@@ -145,7 +147,7 @@ def _newest_at_home(folder: RunFolder) -> str | None:
     if newest and (folder.checkpoints / newest).exists():
         return newest
     try:
-        there = sorted(path.name for path in folder.checkpoints.iterdir() if not path.name.startswith("."))
+        there = sorted((one for one in os.listdir(folder.checkpoints) if not one.startswith(".")), key=natural)
     except OSError:
         return None
     return there[-1] if there else None

@@ -14,7 +14,8 @@ from cordee.backends.htcondor.queue import Job
 from cordee.backends.reasons.clauses import setting, size_value
 from cordee.core.units import format_size, parse_size
 
-_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+_KIB, _MIB = 1 << 10, 1 << 20
+_LEAST = 10**9
 _MORE = 1.5
 _ISDIR, _ENOSPC, _EDQUOT = 21, 28, 122  # subcodes of 12 and 13 are numbers of errors
 # A policy of a pool or a site has a number of its own, and says in words what it is about.
@@ -66,7 +67,7 @@ def _disk(job: Job) -> Hold:
 
 
 def _more(what: str, rule: str, used: float, asked: float, job: Job, by_hand: Callable[[int], str]) -> Hold:
-    more = size_value(max(_MORE * max(used, asked), _GIB), up=True)
+    more = size_value(max(_MORE * max(used, asked), _LEAST), up=True)
     had = f"than the {format_size(asked)} that it had asked for" if asked else "than it had asked for"
     seen = f" ({format_size(used)})" if used > asked else ""
     return Hold(
@@ -103,7 +104,7 @@ def _own_policy(job: Job, sub: int, reason: str) -> Hold | None:
 
 def _input(job: Job, sub: int, reason: str) -> Hold:
     if sub in (_ENOSPC, _EDQUOT):
-        more = size_value(max(_MORE * job.number("RequestDisk") * _KIB, _GIB), up=True)
+        more = size_value(max(_MORE * job.number("RequestDisk") * _KIB, _LEAST), up=True)
         text = "the disk of the machine was full before all of it had arrived"
         return Hold(
             "disk-full", text, f"set {setting('need.disk', more)} and run it anew, or release it", {"need.disk": more}
@@ -121,17 +122,17 @@ def _output(job: Job, sub: int, reason: str) -> Hold:
         return Hold("disk-full", text, f"make room in the folder of runs, {_RELEASE}")
     if sub == _ISDIR and "symlink" in reason:
         text = f"its results could not be brought back: {path or 'one of them'} is a link to a folder, which HTCondor does not carry"
-        advice = "have the script write folders, not links to them, and run it anew; `condor_release {job}` starts this one again from what was kept"
+        advice = "have the script write folders, not links to them, and run it anew; a released job would meet the link again"
         return Hold("output-link", text, advice)
     what = f"{path} ({match.group(3).strip()})" if match else reason
-    advice = f"mend it, {_RELEASE}: it goes on from what was kept"
+    advice = f"mend it, {_RELEASE}: it goes on from the newest checkpoint that had come home"
     return Hold("output-failed", f"its results could not be brought back: {what}", advice)
 
 
 def _below_run(path: str, job: Job) -> str:
     """Return a path on the machine as it is in the run's folder."""
-    _, found, below = path.partition(f"/{job.run}/") if job.run else ("", "", "")
-    return below if found else path
+    _, found, below = path.partition(f"/{job.run}") if job.run else ("", "", "")
+    return (below.removeprefix("/") or "its whole folder") if found else path
 
 
 def _too_large(job: Job, sub: int, reason: str) -> Hold:

@@ -68,7 +68,8 @@ class HTCondorError(Exception):
     """
 
     def __init__(self, argv: Sequence[str], said: str, *, busy: bool = False, missing: bool = False) -> None:
-        lines = [line.strip() for line in said.strip().splitlines() if line.strip()]
+        plain = said.partition("Extra Info:")[0].strip() or said  # of what may be wrong with the set-up, at length
+        lines = [line.strip() for line in plain.splitlines() if line.strip()]
         self.text = " ".join(lines)[-600:] or "it said nothing"
         self.argv, self.busy, self.missing = list(argv), busy, missing
         super().__init__(f"{argv[0]}: {self.text}")

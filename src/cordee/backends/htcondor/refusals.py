@@ -74,5 +74,6 @@ def explain_refusal(said: str) -> Finding | None:
     for refusal in REFUSALS:
         if refusal.pattern.search(said):
             words = " ".join(said.split())[-400:]
-            return note(refusal.rule, refusal.meaning, "error", next=refusal.next, given=words)
+            given = None if refusal.meaning in words else words
+            return note(refusal.rule, refusal.meaning, "error", next=refusal.next, given=given)
     return None

@@ -74,7 +74,7 @@ def too_large(situation: Situation) -> Iterator[Finding]:
         "no machine of the pool has all that it asks for at once",
         "error",
         next="ask for less [need] memory, disk, cpus_per_rank, ranks_per_node or gpus_per_node",
-        given=", ".join(f"{_shown(name, value)} {_NAMES[name]}" for name, value in asked.items() if value),
+        given=_asked_words(_job(situation)),
         allowed="; ".join(sizes) or None,
     )
 
@@ -131,7 +131,7 @@ def requirements_unmet(situation: Situation) -> Iterator[Finding]:
     gpus = [one for one in analysis["conditions"] if _GPUS.search(one)]
     # GPUs that are in use are none: what is said of them means something where some are free.
     if gpus and pool and pool["free"]:
-        yield _no_such_gpu(situation, now=True)
+        yield _no_such_gpu(situation, now=pool["free"] < pool["large_enough"])
     lasting = [one for one in conditions if one not in gpus and not _PASSES.search(one)]
     passing = [one for one in conditions if one not in gpus and _PASSES.search(one)]
     wanted = (situation.part("request").get("scheduler") or {}).get("requirements")
@@ -175,15 +175,19 @@ def in_use(situation: Situation) -> Iterator[Finding]:
             yield note("priority", text, "info", next="wait; `condor_userprio` shows who is served first", said=said)
             return
     large, free = pool["large_enough"], pool["free"]
+    conditions = (facts.own.get("analysis") or {}).get("conditions", ())
+    unmet = [one for one in conditions if _GPUS.search(one) or not _BY_NEED.search(one)]
     count = f"the {large} machines of the pool that are" if large > 1 else "the only machine of the pool that is"
     if not free:
         own = f"; your runs: {_counted(facts.own_jobs)}" if sum(facts.own_jobs.values()) > 1 else ""
         text = f"{count} large enough {'are' if large > 1 else 'is'} in use"
         advice = "wait; less [need] memory, disk or CPUs may fit beside others earlier"
         yield note("in-use", text, "info", next=advice, given=f"{_asked_words(job)}{own}", allowed=f"0 free of {large}")
+    elif unmet or job.starts:
+        return
     elif facts.submitted_at and situation.now - facts.submitted_at < _NEW_S:
         yield note("none", "the pool has not looked at it yet", "info", next="ask again in a minute")
-    elif not (facts.own.get("analysis") or {}).get("conditions") and job.starts == 0:
+    else:
         waited = format_duration(situation.now - facts.submitted_at) if facts.submitted_at else "some time"
         text = f"the pool has not given it a machine in {waited}, though {free} of {large} are free"
         yield note(
@@ -214,7 +218,9 @@ def _size_of(group: NodeGroup) -> str:
 
 
 def _asked_words(job: Job) -> str:
-    return ", ".join(f"{_shown(name, value)} {_NAMES[name]}" for name, value in asked_of(job).items() if value)
+    """Return what a job asks for: `1 CPU, 2.15 GB memory, 1.07 GB disk`."""
+    asked = ((name, value) for name, value in asked_of(job).items() if value)
+    return ", ".join(f"{_shown(name, value)} {_NAMES[name].rstrip('s' if value == 1 else '')}" for name, value in asked)
 
 
 def _shown(name: str, value: float) -> str:
@@ -229,7 +235,9 @@ def _meaning(situation: Situation) -> Meaning:
     facts = situation.scheduler
     newest = facts.own.get("at_home")
     go_on = f"`cordee resume {situation.run}` continues it" + (
-        f" from {newest}, which is here" if newest else "; no checkpoint of it is here, so that it begins anew"
+        f" from {newest}, the newest checkpoint that is here"
+        if newest
+        else "; no checkpoint of it is here, so that it begins anew"
     )
     if facts.state == "CANCELLED":
         return Meaning(f"its job was removed: {facts.reason or 'nobody says by whom'}", go_on)

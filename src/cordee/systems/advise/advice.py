@@ -43,6 +43,7 @@ _HIDES = {
     "time": {"failed", "gone", "signal"},
     "disk-full": {"failed"},
     "node-lost": {"failed", "node-out"},
+    "gone": {"silent"},
 }
 _GENERAL = {"failed", "signal", "killed", "gone"}
 
@@ -93,7 +94,7 @@ def advise(situation: Situation) -> Advice:
 
 
 def _of_the_place(situation: Situation, where: str) -> tuple[Rule, ...]:
-    if where not in ("waiting", "running"):
+    if where not in ("waiting", "starting", "running"):
         return ()
     reasons = reasons_of(situation)
     return reasons.waiting if where == "waiting" else reasons.running

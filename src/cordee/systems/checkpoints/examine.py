@@ -152,7 +152,9 @@ def _travelling(loaded: LoadedJob, plan: Plan) -> list[Finding]:
         text = f"the machines of {loaded.cluster.name} do not see this checkpoint folder, and the run's own comes back with it"
         what = "leave out [checkpoint] path, or choose one below the job's folder"
         given = loaded.job.checkpoint.path if loaded.job.checkpoint else None
-        findings.append(Finding(text, "error", "checkpoint-place", file, line, given, "a path below the job's folder", what))
+        findings.append(
+            Finding(text, "error", "checkpoint-place", file, line, given, "a path below the job's folder", what)
+        )
     if checkpoint.begin is not None:
         file, line = loaded.place("checkpoint", "begin")
         text = f"a run on {loaded.cluster.name} cannot begin from another run's checkpoint: it does not travel along"
