@@ -276,7 +276,7 @@ def test_conditions_that_are_joined_are_told_as_one():
 
 
 def test_text_that_is_no_analysis_says_nothing():
-    assert read_analysis("") == read_analysis("condor_q: unknown option\n") == facts_module.Analysis()
+    assert read_analysis("") == read_analysis("condor_q: unknown option\n") == facts_module.PoolAnalysis()
 
 
 @pytest.mark.parametrize(

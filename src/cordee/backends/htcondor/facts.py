@@ -37,7 +37,7 @@ _MOST_GROUPS = 100
 _Answer = TypeVar("_Answer")
 
 
-class Condition(NamedTuple):
+class _AnalysisLine(NamedTuple):
     """A part of a job's requirements, and how many slots meet it."""
 
     text: str
@@ -45,7 +45,7 @@ class Condition(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Analysis:
+class PoolAnalysis:
     """What `condor_q -better-analyze` says.
 
     Attributes:
@@ -58,8 +58,8 @@ class Analysis:
 
 
 @dataclass(frozen=True)
-class Pool:
-    """The machines of the pool, in bytes and counts.
+class PoolFit:
+    """How a job fits on the machines of the pool, in bytes and counts.
 
     Attributes:
         machines: how many there are.
@@ -169,11 +169,11 @@ def _with_pool(facts: SchedulerFacts, job: Job, asking: _Questions) -> Scheduler
 
 
 def asked_of(job: Job) -> dict[str, float]:
-    """Return what a job asks for, in bytes and counts, by the names of `Pool.most`."""
+    """Return what a job asks for, in bytes and counts, by the names of `PoolFit.most`."""
     return {name.casefold(): job.number(f"Request{name}") * _UNITS.get(name, 1) for name in _RESOURCES}
 
 
-def _pool_of(machines: list[dict[str, Any]], job: Job) -> Pool:
+def _pool_of(machines: list[dict[str, Any]], job: Job) -> PoolFit:
     asked = asked_of(job)
     sizes = [_size(machine, "TotalSlot") for machine in machines]
     enough = [
@@ -182,7 +182,7 @@ def _pool_of(machines: list[dict[str, Any]], job: Job) -> Pool:
         if _covers(size, asked) and _has_such_gpus(machine, job)
     ]
     free = sum(_is_usable(machine) and _covers(_size(machine, ""), asked) for machine in enough)
-    return Pool(
+    return PoolFit(
         len(machines), len(enough), free, {name: max((size[name] for size in sizes), default=0) for name in asked}
     )
 
@@ -219,13 +219,13 @@ def _groups(machines: list[dict[str, Any]]) -> tuple[NodeGroup, ...]:
     return tuple(replace(group, count=count) for group, count in alike.most_common(_MOST_GROUPS))
 
 
-def read_analysis(text: str) -> Analysis:
+def read_analysis(text: str) -> PoolAnalysis:
     """Return what the text of `condor_q -better-analyze` says.
 
     A line is a condition (`[5]  0  TARGET.Memory >= RequestMemory`) or joins others (`[7]  0  [0] && [5]`).
     """
     lines = {
-        int(number): Condition(" ".join(what.split()), int(matched))
+        int(number): _AnalysisLine(" ".join(what.split()), int(matched))
         for number, matched, what in re.findall(r"^\[(\d+)\]\s+(\d+)\s+(\S.*)$", text, re.MULTILINE)
     }
     parts = {at: [int(part) for part in re.findall(r"\[(\d+)\]", line.text)] for at, line in lines.items()}
@@ -247,8 +247,8 @@ def read_analysis(text: str) -> Analysis:
         )
     ]
     refusing = re.search(r"^\s*(\d+) reject your job because of their own requirements", text, re.MULTILINE)
-    return Analysis(tuple(words(at) for at in unmet), int(refusing.group(1)) if refusing else 0)
+    return PoolAnalysis(tuple(words(at) for at in unmet), int(refusing.group(1)) if refusing else 0)
 
 
-def _joins(line: Condition) -> bool:
+def _joins(line: _AnalysisLine) -> bool:
     return bool(re.match(r"!? ?\[\d+\]", line.text))
