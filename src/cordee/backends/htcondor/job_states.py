@@ -41,7 +41,9 @@ def state_of(job: Job) -> JobState:
         )
     silent = job.number("JobDisconnectedDate")
     if silent > 0:
-        text = f"its machine has not answered since {utc_text(silent)}; if it stays silent the job starts on another"
+        text = (
+            f"its machine has not answered since {utc_text(silent)[:19]}Z; if it stays silent the job starts on another"
+        )
         return JobState("running", "silent-machine", text)
     if job.status == SENDING:
         return JobState("running", "coming-home", "its results are on their way home")
