@@ -25,6 +25,7 @@ import pytest
 pytest.register_assert_rewrite("cordee.testing", "support")
 
 if TYPE_CHECKING:
+    from cordee.testing.htcondor import DisposablePool
     from cordee.testing.slurm import DisposableSlurm
     from support.open_python import OpenPython
 
@@ -37,6 +38,7 @@ REAL_THINGS = frozenset(
     [
         "slurmctld",
         "slurmd",
+        "condor_master",
         "slurmdbd",
         "mariadbd",
         "chromium",
@@ -141,11 +143,13 @@ class SharedBy(NamedTuple):
 
 
 THE_SLURM = re.compile(r"\bdef [^\n]*\bslurm\b[,:)]|usefixtures\([^)]*\"slurm\"")
+THE_POOL = re.compile(r"\bdef [^\n]*\bhtcondor\b[,:)]|usefixtures\([^)]*\"htcondor\"")
 # Two of them: one worker would still be at it when the others have long been done.
 SHARED = (
     SharedBy("the Slurm of tests/slurm", THE_SLURM, "tests/slurm/"),
     SharedBy("the Slurm of all others", THE_SLURM),
     SharedBy("a Slurm of its own", re.compile(r"\bDisposableSlurm\([^)]|cordee testing slurm up")),
+    SharedBy("the HTCondor pool", THE_POOL),
     SharedBy("a browser", re.compile(r"\bimport [^\n]*\bchromium\b")),
 )
 PAGE = re.compile(r"test_docs\.py::\w*page\w*\[([\w.-]+\.md)\]")
@@ -282,6 +286,15 @@ def _cluster(real: None) -> Iterator[DisposableSlurm]:
 
 
 @pytest.fixture(scope="session")
+def _pool(real: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DisposablePool]:
+    from cordee.testing.htcondor import DisposablePool
+
+    folder = Path(tempfile.mkdtemp(prefix="cordee-htcondor-"))
+    with DisposablePool(folder, hidden=[tmp_path_factory.getbasetemp()]) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder with nothing but the node side, compiled: what every first run in a new one would do."""
     from cordee.job.submit.bundle import write_node_zip
@@ -318,6 +331,27 @@ def slurm(
         print(_cluster.words())
     _cluster.heal()
     _cluster.clear()
+
+
+@pytest.fixture
+def htcondor(
+    _pool: DisposablePool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[DisposablePool]:
+    """A real HTCondor pool of two healthy, idle machines with 2 CPUs each, which the environment leads to.
+
+    Its jobs see nothing below the folders that tests write to: what they need has to travel.
+    """
+    for name in list(os.environ):
+        if name.upper().startswith(("CONDOR_", "_CONDOR_")):
+            monkeypatch.delenv(name)
+    for name, value in _pool.env.items():
+        monkeypatch.setenv(name, value)
+    _pool.heal()
+    yield _pool
+    if request.node.stash.get(FAILED, False):
+        print(_pool.words())
+    _pool.heal()
+    _pool.clear()
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,7 @@ from cordee.systems.score.roofs import read_caps_file
 from cordee.systems.sizing.architecture import read_architecture
 from cordee.systems.vetting.protocol.document import load_protocol
 from cordee.telemetry.node import catalogue
+from cordee.testing.htcondor.programs import cache_folder
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -69,7 +70,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(set(DOCS.rglob("*
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/cordee.toml"))
 BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml|sbatch|yaml))$")
-RUN = ("cordee", "python", "sinfo", "srun")
+RUN = ("cordee", "python", "sinfo", "srun", "condor_status", "condor_submit", "condor_wait")
 EVALUATED = re.compile(r'eval "\$\((.*)\)"$')
 NOT_RUN = ("git", "make", "source", "cd", "pip")  # what a person does around it; make's targets are looked up
 
@@ -161,13 +162,19 @@ class Reader:
         # A short name: there are sockets below it.
         self.cache = Path(tempfile.mkdtemp(prefix="cordee-"))
         shutil.copytree(compiled, self.cache, dirs_exist_ok=True)
+        # Fetching HTCondor's programs takes a while, and they hold the path of their folder.
+        fetched = cache_folder().parent
+        (self.cache / "cordee").mkdir(exist_ok=True)
+        if fetched.is_dir():
+            (self.cache / "cordee" / fetched.name).symlink_to(fetched)
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.env = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(self.cache)}
 
     def leave(self) -> None:
         """End what a page that failed has left running."""
-        if (self.cache / "cordee" / "slurm").exists():
-            self.run(["cordee", "testing", "slurm", "down"], "the end of the page")
+        for scheduler in ("slurm", "htcondor"):
+            if (self.cache / "cordee" / scheduler).exists():
+                self.run(["cordee", "testing", scheduler, "down"], "the end of the page")
         shutil.rmtree(self.cache)
 
     def follow(self, block: Block) -> None:
@@ -194,6 +201,7 @@ class Reader:
             evaluated = EVALUATED.match(command)
             if evaluated:
                 exports = self.run(shlex.split(evaluated[1]), f"{block}: {command}")
+                exports = exports.replace('"$PATH"', self.env["PATH"])
                 self.env |= dict(re.findall(r"^export (\w+)=(\S+)$", exports, re.MULTILINE))
             elif words[0] not in NOT_RUN:
                 assert words[0] in RUN, f"{block}: {command}"

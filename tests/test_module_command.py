@@ -12,13 +12,13 @@ import pytest
 
 from cordee.machine.processes import tree
 from cordee.machine.processes.module_command import OUTLIVED, module_argv
-from cordee.testing.slurm.daemons import wait_until
+from cordee.testing.daemons import wait_until
 
 from .test_layers import MODULES, interpreters
 
 SHOWN = "import json, secrets, sys\nprint(json.dumps([__name__, sys.argv[1:], sys.path, sys.flags.no_user_site]))\n"
 # They read and write the command lines of other people's jobs, and start nothing.
-WRITES_COMMANDS = {"backends.slurm.sbatch.body", "backends.slurm.sbatch.launch"}
+WRITES_COMMANDS = {"backends.job_scripts.body", "backends.job_scripts.launch"}
 
 
 @pytest.mark.parametrize("python", interpreters())

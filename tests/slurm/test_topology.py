@@ -12,8 +12,8 @@ import pytest
 
 from cordee.backends.slurm.node.topology import ask_network, leaves_here
 from cordee.faces.cli import main
+from cordee.testing.daemons import wait_until
 from cordee.testing.slurm import DisposableSlurm
-from cordee.testing.slurm.daemons import wait_until
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -12,8 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,10 +20,12 @@ import pytest
 from cordee.backends.slurm.node.commands import SlurmError, job_record
 from cordee.core.errors import UsageError
 from cordee.machine.processes import tree as processes
-from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError, ports
+from cordee.testing import ports
+from cordee.testing.daemons import DisposableError, wait_until
+from cordee.testing.ports import HIGHEST, LOWEST, free_ports
+from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError
 from cordee.testing.slurm.configuration import SlurmShape, slurm_conf
-from cordee.testing.slurm.daemons import wait_until
-from cordee.testing.slurm.ports import HIGHEST, LOWEST, free_ports
+from support.disposable import as_ordinary_user, processes_of
 
 SHAPE = {
     "nodes": 2,
@@ -52,20 +53,6 @@ def folder() -> Iterator[Path]:
     processes.kill_all(left)
     shutil.rmtree(base)
     assert left == {}
-
-
-def processes_of(folder: Path) -> dict[int, str]:
-    """Return the processes that have a folder in their command line, with it."""
-    found = {}
-    for pid in processes.all_processes():
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            where = os.readlink(f"/proc/{pid}/cwd")
-        except OSError:
-            continue
-        if str(folder) in words or where.startswith(str(folder)):
-            found[pid] = words
-    return found
 
 
 def cordee(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -132,7 +119,7 @@ def test_two_are_up_at_once_and_know_nothing_of_each_other(folder):
 def test_ports_that_one_has_chosen_no_other_gets():
     with free_ports(3) as first:
         assert LOWEST <= first <= HIGHEST < 32768
-        with pytest.raises(DisposableSlurmError, match="taken"):
+        with pytest.raises(DisposableError, match="taken"):
             with free_ports(1, first + 2):
                 pass
         with free_ports(3) as second:
@@ -145,7 +132,7 @@ def test_the_port_of_a_daemon_that_is_stopped_for_a_moment_no_other_gets(monkeyp
     monkeypatch.setattr(ports, "LOWEST", first)
     monkeypatch.setattr(ports, "HIGHEST", first + 63)
     with socket.create_server(("127.0.0.1", first + 2)):
-        with pytest.raises(DisposableSlurmError, match="taken"):
+        with pytest.raises(DisposableError, match="taken"):
             with free_ports(1):
                 pass
     with free_ports(1) as again:
@@ -166,28 +153,6 @@ def test_an_ordinary_user_can_have_one(folder):
         assert not folder.exists()
 
     as_ordinary_user(use)
-
-
-def as_ordinary_user(use: Callable[[], None]) -> None:
-    """Call a function in a child that is not root; a failure there is one here."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            if os.getuid() == 0:
-                os.setgroups([])
-                os.setgid(65534)
-                os.setuid(65534)
-            assert os.getuid() != 0
-            os.chdir("/")
-            use()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.usefixtures("real")
@@ -267,7 +232,7 @@ def test_numbers_out_of_range_are_refused(shape):
 
 
 def test_missing_packages_are_named_with_the_command_that_installs_them(folder, monkeypatch):
-    monkeypatch.setattr("cordee.testing.slurm.daemons.shutil.which", lambda name, path: None)
+    monkeypatch.setattr("cordee.testing.daemons.shutil.which", lambda name, path: None)
     with pytest.raises(DisposableSlurmError) as caught:
         DisposableSlurm(folder, accounting=True).up()
     assert (

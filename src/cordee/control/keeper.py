@@ -132,10 +132,11 @@ class Keeper:
     Args:
         folder: the run's folder.
         nodes: the names of its nodes; None: those of one machine.
+        writer: whose journal has its words; empty: that of who asked for the run.
     """
 
-    def __init__(self, folder: RunFolder, nodes: Optional[list[str]] = None) -> None:
-        self.folder = folder
+    def __init__(self, folder: RunFolder, nodes: Optional[list[str]] = None, writer: str = "") -> None:
+        self.folder, self._writer = folder, writer
         self.ownership = Ownership(folder.control / "keepers")
         self.ownership.claim()
         processes.become_subreaper()
@@ -288,7 +289,8 @@ class Keeper:
             agent.kill()
         tail = _last_line(self.supervisor.log)
         text = f"the supervisor ended {_MOST_STARTS} times in a minute: {tail or 'see control/supervisor.log'}"
-        client_journal(self.folder.journal).append("ended", state="failed", exit_code=5, reason="supervisor", text=text)
+        journal = client_journal(self.folder.journal, self._writer)
+        journal.append("ended", state="failed", exit_code=5, reason="supervisor", text=text)
 
     def _leave(self, code: int) -> int:
         deadline = time.monotonic() + _AGENT_END_S

@@ -65,6 +65,7 @@ class Backend:
         claim: `f(folder, plan, replaces) -> Claim` of an agent that was not told which node it serves; None where it is in no
             job. Without it, agents are told.
         site: `f(environ, most_s) -> values of a profile`, what the place says of itself; raises CordeeError.
+        discover: `f(name, environ) -> ProfileDraft`, what `cordee cluster discover` drafts from that; raises CordeeError.
         examine: `f(loaded, plan, placement) -> findings` on a plan before it is submitted.
         facts: `f(folder, job) -> SchedulerFacts` of the run's newest job; None: what `submission` says of it is all.
         reasons: the `Reasons` why its jobs wait and end; None: they are told in the place's own words.
@@ -81,6 +82,7 @@ class Backend:
     allocation: str
     claim: Optional[str] = None
     site: Optional[str] = None
+    discover: Optional[str] = None
     examine: Optional[str] = None
     facts: Optional[str] = None
     reasons: Optional[str] = None

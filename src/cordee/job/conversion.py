@@ -34,12 +34,13 @@ class Conversion:
     """What the document of a job script says.
 
     Attributes:
-        directives: how many options the its directives gave.
+        directives: how many options its directives gave.
         mpi: srun's kind of MPI, None when the script leaves it to the site.
         run: the command, None when the script shows none.
         environment: an EDF's name or path.
         script: the Python script in it.
-        need, vet, checkpoint, restart: keys of these tables.
+        code: whether the run takes a copy of the job's folder.
+        need, vet, checkpoint, restart, sweep, farm: keys of these tables.
         left: what is not carried over, by line.
     """
 
@@ -50,6 +51,7 @@ class Conversion:
     launch: str = "fork"
     mpi: str | None = None
     environment: str | None = None
+    code: str = "live"
     setup: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     need: dict[str, Any] = field(default_factory=dict)
@@ -57,6 +59,8 @@ class Conversion:
     options: list[str] = field(default_factory=list)
     checkpoint: dict[str, str] = field(default_factory=dict)
     restart: dict[str, int] = field(default_factory=dict)
+    sweep: dict[str, Any] = field(default_factory=dict)
+    farm: dict[str, Any] = field(default_factory=dict)
     left: list[Left] = field(default_factory=list)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cordee.core.backends import backend, known
+from cordee.core.backends import BUILT_IN, backend, known
 from cordee.core.documents.faults import fault_error
 from cordee.core.documents.files import write_new
 from cordee.core.documents.toml_text import quoted
+from cordee.core.errors import DocumentError
 from cordee.core.parts import load
 from cordee.job.conversion import Conversion, Left, ScriptReader
 from cordee.job.inspect_folder import JobDraft, inspect_folder
@@ -47,10 +48,10 @@ def write_draft(folder: Path, source: Path | None = None) -> Written:
             f"there is no folder {folder}" if not folder.exists() else f"{folder} is no folder",
             "no-folder",
             given=str(folder),
-            allowed="a folder, or an sbatch script",
+            allowed="a folder, or a job script",
             next=f"mkdir {folder}" if not folder.exists() else "give a folder",
         )
-    reader, scripts = _reader(source.parent if source else folder, source.name if source else None)
+    reader, scripts = _reader(source.parent if source else folder, source)
     if source is None and scripts:
         source = folder / scripts[0]
     found = reader.convert(source) if source else None
@@ -96,13 +97,25 @@ def render_toml(draft: JobDraft) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _reader(folder: Path, script: str | None) -> tuple[ScriptReader, list[str]]:
-    """Return the back end's reader that finds this script in a folder (None: any), and what it finds; else the first."""
-    readers: list[ScriptReader] = [load(part) for name in known() if (part := backend(name).scripts)]
-    if script and len(readers) == 1:
-        return readers[0], []
+def _reader(folder: Path, script: Path | None) -> tuple[ScriptReader, list[str]]:
+    """Return the back end's reader that finds this script in a folder (None: any), else one that can read it, and what is
+    found, its own first."""
+    names = dict.fromkeys([*BUILT_IN, *known()])
+    readers: list[ScriptReader] = [load(part) for name in names if (part := backend(name).scripts)]
     found = [(reader, reader.find(folder)) for reader in readers]
-    return next(((reader, names) for reader, names in found if (script in names if script else names)), found[0])
+    others = [name for _, scripts in found for name in scripts]
+    for reader, scripts in found:
+        if script.name in scripts if script else scripts:
+            return reader, list(dict.fromkeys([*scripts, *others]))
+    return next((reader for reader in readers if script and _reads(reader, script)), readers[0]), others
+
+
+def _reads(reader: ScriptReader, script: Path) -> bool:
+    try:
+        reader.convert(script)
+    except DocumentError:
+        return False
+    return True
 
 
 def _checkpoint_lines(draft: JobDraft) -> list[str]:

@@ -40,13 +40,14 @@ class LogTail:
         self.troubles: dict[str, OSError] = {}
 
     def read(self, names: Collection[str] | None = None, *, everything: bool = False) -> Iterator[Frame]:
-        """Yield new frames, file by file, each file's in order.
+        """Yield new frames, file by file, those of earlier segments first, each file's in order.
 
         Args:
             names: only of these files, which have grown, and of a few that are open anyway; None: of all that are there.
             everything: open all of them now; otherwise a call opens a few new files and leaves the others to the next calls.
         """
-        self._waiting.update(dict.fromkeys(sorted(self._listed() if names is None else names, key=split_name)))
+        found = self._listed() if names is None else names
+        self._waiting.update(dict.fromkeys(sorted(found, key=lambda name: split_name(name)[::-1])))
         if len(self._open) <= _FEW:
             self._waiting.update(dict.fromkeys(self._open))
         left = len(self._waiting) if everything else _MOST_NEW

@@ -16,7 +16,7 @@ from cordee.control.agent.machine import NodeTasks
 from cordee.core.errors import WireError
 from cordee.machine.processes import tree
 from cordee.runs.folder import RunFolder
-from cordee.testing.slurm.daemons import wait_until
+from cordee.testing.daemons import wait_until
 
 
 def test_an_agent_that_looks_for_its_supervisor_on_a_disk_that_stands_still_goes_on_with_all_else(

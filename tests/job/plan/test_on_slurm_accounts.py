@@ -12,9 +12,9 @@ from cordee.backends.slurm.node.commands import WAITING_STATES, SlurmError, job_
 from cordee.backends.slurm.script import options
 from cordee.backends.slurm.site.discover import discover
 from cordee.runs.folder import RunFolder
+from cordee.testing.daemons import wait_until
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.configuration import user_name
-from cordee.testing.slurm.daemons import wait_until
 
 from .conftest import HEAD, Make
 

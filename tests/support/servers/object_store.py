@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from urllib.request import Request, urlopen
 
-from cordee.testing.slurm.ports import free_ports
+from cordee.testing.ports import free_ports
 
 _START_S = 90.0
 # Ends when its input does: with the process that started it, however that ends.

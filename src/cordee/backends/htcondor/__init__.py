@@ -17,7 +17,10 @@ BACKEND = Backend(
     ),
     submission="cordee.backends.htcondor.submitter:HTCondorSubmitter",
     allocation="cordee.backends.htcondor.node.allocation:HTCondorAllocation",
+    site="cordee.backends.htcondor.site:values_here",
+    discover="cordee.backends.htcondor.site:discover",
     examine="cordee.backends.htcondor.examine:examine_htcondor",
     facts="cordee.backends.htcondor.facts:collect_facts",
     reasons="cordee.backends.htcondor.wait_reasons:REASONS",
+    scripts="cordee.backends.htcondor.submit_file.reader:READER",
 )

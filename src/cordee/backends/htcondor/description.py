@@ -8,7 +8,7 @@ import shlex
 import sys
 from typing import Any
 
-from cordee.backends.htcondor.node.ads import CODE, EXIT_AGAIN, NODE_SIDE
+from cordee.backends.htcondor.node.ads import EXIT_AGAIN, LUGGAGE, NODE_SIDE
 from cordee.core.units import parse_size
 from cordee.machine.processes.module_command import START
 from cordee.runs.folder import RunFolder
@@ -68,7 +68,7 @@ def description(folder: RunFolder, plan: dict[str, Any]) -> str:
     step = plan["steps"][0]
     request, scheduler = step["request"], step["request"]["scheduler"]
     run, tasks, attributes = folder.id, step["tasks"], scheduler.get("attributes", {})
-    brought = ["plan.json", f"submit/{NODE_SIDE}", f"submit/{CODE}", "documents", "journal", "checkpoints"]
+    brought = ["plan.json", f"submit/{NODE_SIDE}", f"submit/{LUGGAGE}", "journal", "checkpoints"]
     inputs = [f"{run}/{name}" for name in brought]
     inputs += [data["place"] for data in step.get("data", []) if "://" not in data["place"]]
     cpus = request["ranks_per_node"] * (request["cpus_per_rank"] or 1)

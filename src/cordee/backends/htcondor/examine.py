@@ -8,9 +8,11 @@ from collections import Counter
 from typing import Any
 
 from cordee.core.findings import Finding
+from cordee.job.command import script_of
 from cordee.job.load import LoadedJob
 from cordee.job.plan.model import Plan
 from cordee.job.plan.placement import Placement
+from cordee.job.scripts import Script, read_script
 
 # Tables of a job that mean something only where nodes see this machine's files, or a job may submit another one.
 _NOT_YET = {
@@ -24,7 +26,7 @@ _NOT_YET = {
 def examine_htcondor(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[Finding]:
     """Return the findings on a plan for an HTCondor pool."""
     del placement
-    return [*_nodes(loaded, plan), *_not_yet(loaded), *_names(loaded, plan), *_time(loaded, plan)]
+    return [*_nodes(loaded, plan), *_not_yet(loaded), *_names(loaded, plan), *_evictions(loaded, plan)]
 
 
 def _nodes(loaded: LoadedJob, plan: Plan) -> list[Finding]:
@@ -63,10 +65,12 @@ def _names(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     return found
 
 
-def _time(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+def _evictions(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     """Say what becomes of a run whose machine is taken back before it can save."""
     checkpoint = plan.step.checkpoint
-    if checkpoint.signal is not None or checkpoint.resume is not None or checkpoint.declared:
+    name = script_of(loaded.job.run)
+    script = read_script(loaded.folder / name, loaded.folder) if name else Script()
+    if script.goes_on or checkpoint.signal is not None or checkpoint.resume is not None or checkpoint.declared:
         return []
     text = f"machines of {loaded.cluster.name} may be taken back at any time, and nothing says how this run saves"
     what = "call cordee.checkpointer, or describe [checkpoint]; without either it begins anew each time"

@@ -39,11 +39,9 @@ def state_of(job: Job) -> JobState:
         return JobState(
             "suspended", "suspended", "its machine is busy with something else", "it goes on when its machine is free"
         )
-    silent = job.number("JobDisconnectedDate")
-    if silent > 0:
-        text = (
-            f"its machine has not answered since {utc_text(silent)[:19]}Z; if it stays silent the job starts on another"
-        )
+    if job.silent_since is not None:
+        since = f"{utc_text(job.silent_since)[:19]}Z"
+        text = f"its machine has not answered since {since}; if it stays silent the job starts on another"
         return JobState("running", "silent-machine", text)
     if job.status == SENDING:
         return JobState("running", "coming-home", "its results are on their way home")

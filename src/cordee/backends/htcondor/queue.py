@@ -37,7 +37,7 @@ _ATTRIBUTES = (
     "CompletionDate",
     "EnteredCurrentStatus",
     "JobDisconnectedDate",
-    "LastVacateTime",
+    "JobCurrentStartDate",
     "VacateReason",
     "QDate",
     "LastMatchTime",
@@ -107,6 +107,12 @@ class Job:
     def memory_used_mib(self) -> float:
         """The most memory that was seen of it; an answer has MemoryUsage as an expression of ResidentSetSize, in KiB."""
         return max(self.number("MemoryUsage"), self.number("ResidentSetSize") / 1024)
+
+    @property
+    def silent_since(self) -> float | None:
+        """When the machine that it runs on answered last, in epoch seconds; None: it answers."""
+        silent, began = (self.ad.get(name) or 0 for name in ("JobDisconnectedDate", "JobCurrentStartDate"))
+        return float(silent) if silent > began else None
 
     def text(self, name: str) -> str:
         """Return an attribute as text, empty where there is none."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from cordee.backends.htcondor.description import DESCRIPTION, PROGRAM, description, program
 from cordee.backends.htcondor.job_states import end_words, state_of
-from cordee.backends.htcondor.node.ads import CODE, NODE_SIDE
+from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE
 from cordee.backends.htcondor.queue import HTCondorError, Job, ended_job, patiently, queued_jobs, run_command
 from cordee.backends.htcondor.refusals import explain_refusal
 from cordee.core.errors import SubmitError
@@ -22,6 +22,21 @@ from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
 
 _PATIENCE_S = 300.0
+# What of a run's folder stays at home, or is named in the submit file.
+_AT_HOME = frozenset(
+    [
+        "plan.json",
+        "provenance.json",
+        "node.zip",
+        "journal",
+        "checkpoints",
+        "logs",
+        "telemetry",
+        "report",
+        "submit",
+        "control",
+    ]
+)
 
 
 class HTCondorSubmitter(Submitter):
@@ -68,17 +83,20 @@ class HTCondorSubmitter(Submitter):
 
     @staticmethod
     def _pack(folder: RunFolder, plan: dict[str, Any]) -> None:
-        """Write what only travelling runs have: the program, and the code in one file, links and all."""
+        """Write what only travelling runs have: the program, and what the run consists of in one file, links and all."""
         try:
             path = folder.submit / PROGRAM
             path.write_text(program(folder, plan))
             path.chmod(0o700)
             folder.checkpoints.mkdir(mode=0o700, exist_ok=True)
-            beside = folder.submit / f".{CODE}"
+            beside = folder.submit / f".{LUGGAGE}"
             with tarfile.open(beside, "w:gz", compresslevel=1) as archive:
-                for name in sorted(os.listdir(folder.code)):
-                    archive.add(folder.code / name, arcname=name)
-            beside.replace(folder.submit / CODE)
+                for name in sorted(set(os.listdir(folder.root)) - _AT_HOME):
+                    path = folder.root / name
+                    archive.add(
+                        path.resolve() if path.is_symlink() else path, arcname=name
+                    )  # children share their code
+            beside.replace(folder.submit / LUGGAGE)
             _pack_node_side(folder)
         except OSError as error:
             raise SubmitError(
@@ -95,7 +113,7 @@ class HTCondorSubmitter(Submitter):
 
     def _ask(self, age_s: float) -> None:
         now = time.time()
-        if now - self._asked_at > age_s or age_s == 0.0:
+        if now - self._asked_at > min(age_s, self.poll_s) or age_s == 0.0:
             self._queue, self._asked_at = queued_jobs(), now
 
     def _standing(self, folder: RunFolder) -> Standing:
@@ -184,10 +202,8 @@ def _refused(error: HTCondorError, folder: RunFolder) -> SubmitError:
     if known is None:
         given = str(folder.submit / DESCRIPTION)
         return SubmitError(f"HTCondor refused the run: {error.text}", given=given, next="correct what it names")
-    text = f"HTCondor refused the run: {error.text}"
-    if error.missing or known.text in error.text:
-        text = known.text
-    return SubmitError(f"{text} ({known.text})" if known.text not in text else text, given=folder.id, next=known.next)
+    text = known.text if error.missing else f"HTCondor refused the run: {error.text} ({known.text})"
+    return SubmitError(text, given=folder.id, next=known.next)
 
 
 def _tell_waiting(error: HTCondorError) -> None:

@@ -30,6 +30,7 @@ BACKEND = Backend(
     allocation="cordee.backends.slurm.node.allocation:SlurmAllocation",
     claim="cordee.backends.slurm.node.rescue:claim",
     site="cordee.backends.slurm.site:values_here",
+    discover="cordee.backends.slurm.site.discover:discover",
     examine="cordee.backends.slurm.examine:examine_slurm",
     facts="cordee.backends.slurm.facts:collect_facts",
     reasons="cordee.backends.slurm.wait_reasons:REASONS",

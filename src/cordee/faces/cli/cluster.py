@@ -99,21 +99,22 @@ def _partitions(profile: ClusterProfile) -> str:
 
 
 @command.command("discover")
-@click.option("--name", metavar="NAME", help="Name of the cluster (default: Slurm's own name of it).")
+@click.option("--name", metavar="NAME", help="Name of the cluster (default: the scheduler's own name of it).")
+@click.option("--scheduler", metavar="NAME", help="Ask this one, where several answer: slurm, htcondor.")
 @click.option("--write", is_flag=True, help="Write it into your folder of profiles instead of printing it.")
 @click.option("--force", is_flag=True, help="With --write: replace the profile that is there.")
 @json_option
-def discover_command(name: str | None, write: bool, force: bool, as_json: bool) -> None:
-    """Draft a profile of the Slurm that answers here: partitions, limits, GPUs, accounts.
+def discover_command(name: str | None, scheduler: str | None, write: bool, force: bool, as_json: bool) -> None:
+    """Draft a profile of the Slurm or HTCondor that answers here: partitions, limits, machines, GPUs, accounts.
 
     \b
     Example:
       cordee cluster discover
       cordee cluster discover --name alps --write
     """
-    from cordee.backends.slurm.site.discover import discover
+    from cordee.backends.profile_draft import draft_profile
 
-    draft = discover(name)
+    draft, others = draft_profile(name, scheduler)
     if write:
         draft.write(force=force)
     if as_json:
@@ -122,5 +123,7 @@ def discover_command(name: str | None, write: bool, force: bool, as_json: bool) 
     if not write:
         click.echo(draft.text, nl=False)
     print_findings(list(draft.findings))
+    for other in others:
+        click.echo(f"cordee: {other} answers here, too: --scheduler {other} drafts its profile", err=True)
     if write:
         click.echo(f"cordee: wrote {draft.path}", err=True)

@@ -12,22 +12,23 @@ from cordee.job.terminal.options import json_option
 
 @click.command()
 @click.argument("place", default=".", required=False)
-@click.option("--from", "source", metavar="FILE", help="Read this sbatch script instead of the most likely one.")
+@click.option("--from", "source", metavar="FILE", help="Read this job script instead of the most likely one.")
 @json_option
 def command(place: str, source: str | None, as_json: bool) -> None:
-    """Write a commented cordee.toml for what is found in PLACE: a folder (default: here), or an sbatch script, whose
-    document is written here, where sbatch would run it. Never overwrites one.
+    """Write a commented cordee.toml for what is found in PLACE: a folder (default: here), or a job script, whose
+    document is written here, where it would be submitted. Never overwrites one.
 
-    Where an sbatch script is found, the document does what that script does; what of it is not carried over is listed.
-    Nothing of it is run.
+    Job scripts are sbatch scripts, and submit files of HTCondor. Where one is found, the document does what it does; what
+    of it is not carried over is listed. Nothing of it is run.
 
     \b
     Example:
       cordee init my-training
       cordee init slurm/train.sbatch
+      cordee init train.sub
       cordee init my-training --from my-training/train.sbatch
     """
-    from cordee.backends.slurm.sbatch.render import group_left
+    from cordee.backends.job_scripts.render import group_left
     from cordee.job.init import write_draft
 
     if source is None and Path(place).is_file():

@@ -116,6 +116,16 @@ def words(standing: Standing, now: float | None = None) -> str:
     }[standing.state] + f"{asked}{idle}{next}"
 
 
+def last_word(folder: RunFolder) -> str:
+    """Return how old what is known of a run is, where its machines share no files with this one: `3 s ago`; empty: they do."""
+    try:
+        shares_files = abilities(plan_of(folder)["backend"]).shares_files
+    except CordeeError:
+        return ""
+    sign = None if shares_files else last_sign(folder)
+    return "" if sign is None else f"{format_duration(round(max(1.0, time.time() - sign)))} ago, as it came home"
+
+
 def hold_words(state: RunState) -> list[str]:
     """Return what became of a job that its scheduler held by itself: one sentence, none where no command released it."""
     if not state.hold_released:

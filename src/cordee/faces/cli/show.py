@@ -6,7 +6,7 @@ import click
 
 from cordee.core.terminal.output import print_json
 from cordee.core.units import format_duration, utc_text
-from cordee.faces.cli.scheduler_state import hold_words, stand, state_word, words
+from cordee.faces.cli.scheduler_state import hold_words, last_word, stand, state_word, words
 from cordee.faces.report.completion import completed
 from cordee.faces.report.container import container_words
 from cordee.faces.report.run_document import family, run_document
@@ -44,6 +44,8 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
         click.echo(f"report      {report}")
     if standing is not None and not state.ended:
         click.echo(f"scheduler   {words(standing)}")
+    if state.state == "running" and last_word(folder):
+        click.echo(f"last word   {last_word(folder)}")
     if is_recorded(folder):
         click.echo(f"score       `cordee score {folder.root}` says how well the hardware was used")
     elif state_word(state.state, standing) in ("failed", "held") or (standing is not None and state.state == "queued"):

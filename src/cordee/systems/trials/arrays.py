@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
+from cordee.backends.job_scripts.options import exported, long_form
 from cordee.backends.slurm.sbatch.directives import Directives, read_directives
 from cordee.backends.slurm.sbatch.layout import RequestedLayout, read_layout
-from cordee.backends.slurm.sbatch.options import exported, long_form
 from cordee.backends.slurm.sbatch.values import read_time
 from cordee.core.errors import DocumentError
 from cordee.machine.slots import SlotRequest

@@ -7,9 +7,9 @@ import time
 
 from cordee.backends.slurm.node.commands import ENDED_STATES, parse_records
 from cordee.core.errors import UsageError
-from cordee.machine.processes import tree as processes
+from cordee.testing.daemons import cut_power
 from cordee.testing.slurm import files
-from cordee.testing.slurm.daemons import children_first
+from cordee.testing.slurm.daemons import DisposableSlurmError
 from cordee.testing.slurm.life import WAIT_S, Cluster
 
 _READY = frozenset(["IDLE", "MIXED", "ALLOCATED", "COMPLETING"])
@@ -109,18 +109,8 @@ class DisposableSlurm(Cluster):
         """Kill a node as a power cut does: slurmd, its slurmstepds and everything below them, none of which sees another die."""
         self.kill_slurmd(node)
         # srun has a second process that has Slurm kill the step everywhere when the first one dies before it.
-        stopped: set[int] = set()
-        while fresh := self.processes_of(node) - stopped:
-            processes.kill_all(fresh, signal.SIGSTOP)
-            stopped |= fresh
-
-        def gone() -> bool:
-            left = self.processes_of(node)
-            # Parents last: the kernel has what is stopped and has lost its parents go on, and srun then ends its step.
-            processes.kill_all(children_first(left))
-            return not left
-
-        self._wait(gone, f"processes of {node} did not die")
+        if not cut_power(lambda: self.processes_of(node)):
+            raise DisposableSlurmError(f"processes of {node} did not die", given=str(self.folder))
 
     def start_node(self, node: str) -> None:
         """Start a node's slurmd and wait until the controller has it back."""

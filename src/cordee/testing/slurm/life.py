@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
-
-from pydantic import ValidationError
+from typing import Self
 
 from cordee.backends.slurm.node.commands import SlurmError, parse_records, run_command
-from cordee.core.errors import UsageError
 from cordee.machine.processes import tree as processes
+from cordee.testing.daemons import removed, start_guard, wait_until
+from cordee.testing.ports import free_ports
 from cordee.testing.slurm import accounting as database
-from cordee.testing.slurm import files as folders
-from cordee.testing.slurm.configuration import PARTITIONS, SlurmShape
+from cordee.testing.slurm.configuration import PARTITIONS
 from cordee.testing.slurm.daemons import (
-    Daemons,
     DisposableSlurmError,
+    SlurmDaemons,
     clean_environment,
     node_processes,
     require_programs,
-    start_guard,
-    wait_until,
 )
-from cordee.testing.slurm.ports import free_ports
+from cordee.testing.slurm.files import CLAIMS, write_files
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol")
 WAIT_S = 60.0
@@ -52,8 +46,8 @@ class Cluster:
         files: Mapping[str, str] | None = None,
         base_port: int | None = None,
     ) -> None:
-        self.folder = folders.require_name(folder)
-        self.shape = _shape(
+        self.folder = CLAIMS.require_name(folder)
+        self.shape = CLAIMS.make(
             nodes=nodes,
             cpus=cpus,
             memory_mb=memory_mb,
@@ -65,7 +59,7 @@ class Cluster:
             port=base_port or 1,
         )
         self._base_port = base_port
-        self._daemons = Daemons(self.folder)
+        self._daemons = SlurmDaemons(self.folder)
 
     @classmethod
     def attach(cls, folder: Path) -> Self:
@@ -74,14 +68,14 @@ class Cluster:
         Raises:
             UsageError: there is none.
         """
-        shape = folders.read_record(Path(folder).absolute())
+        shape = CLAIMS.read(Path(folder).absolute())
         found = cls(folder, base_port=shape.port)
         found.shape = shape
         return found
 
     def __enter__(self) -> Self:
         """Put it up; it goes with this process, even if that is killed. What `up` alone starts stays until `down`."""
-        self._guard = start_guard(self.folder)
+        self._guard = start_guard(type(self), self.folder)
         try:
             self.up()
         except BaseException:
@@ -120,12 +114,12 @@ class Cluster:
         """
         require_programs(PROGRAMS + (database.PROGRAMS if self.shape.accounting else ()))
         self._remove_what_died()
-        folders.claim(self.folder, self.shape)
+        CLAIMS.claim(self.folder, self.shape)
         try:
             with free_ports(self.shape.ports, self._base_port) as port:
                 self.shape = self.shape.model_copy(update={"port": port})
-                folders.write_record(self.folder, self.shape)
-                folders.write_files(self.folder, self.shape)
+                CLAIMS.write(self.folder, self.shape)
+                write_files(self.folder, self.shape)
                 self._start_all(time.monotonic() + timeout_s)
         except BaseException:
             self.down()
@@ -133,9 +127,9 @@ class Cluster:
 
     def down(self) -> None:
         """Cancel its jobs, end exactly what belongs to it and remove the folder; also after an `up` that was killed."""
-        if not folders.is_claimed(self.folder):
+        if not CLAIMS.is_claimed(self.folder):
             return
-        self.shape = folders.read_record(self.folder)
+        self.shape = CLAIMS.read(self.folder)
         if self._daemons.pid("slurmctld"):
             self._cancel_jobs()
         for node in self.node_names:
@@ -145,7 +139,7 @@ class Cluster:
             self._daemons.end([name for name in living if name not in last])
         for node in self.node_names:
             processes.kill_all(self.processes_of(node))
-        wait_until(self._removed, WAIT_S)
+        wait_until(lambda: removed(self.folder), WAIT_S)
 
     def living(self) -> list[str]:
         """Return the names of its daemons that live: munged, slurmctld, n1, ..."""
@@ -174,28 +168,12 @@ class Cluster:
         return {record["NodeName"]: record["State"] for record in self._node_records()}
 
     def _remove_what_died(self) -> None:
-        if not folders.is_claimed(self.folder):
+        if not CLAIMS.is_claimed(self.folder):
             return
         earlier = self.attach(self.folder)
         if earlier.living():
-            raise UsageError(
-                "a disposable Slurm is up here already",
-                given=str(self.folder),
-                next=f'use it: eval "$(cordee testing slurm env {self.folder})"; '
-                f"or end it: cordee testing slurm down {self.folder}",
-            )
+            raise CLAIMS.refuse_living(self.folder)
         earlier.down()
-
-    def _removed(self) -> bool:
-        try:
-            shutil.rmtree(self.folder)
-        except FileNotFoundError:
-            return not self.folder.exists()
-        except OSError as error:
-            if error.errno != errno.ENOTEMPTY:
-                raise
-            return False  # a process that is ending has written a last file
-        return True
 
     def _start_munge(self, deadline: float) -> None:
         munge = self.folder / "munge"
@@ -299,12 +277,3 @@ class Cluster:
         raise DisposableSlurmError(
             f"the disposable Slurm failed: {why}\n{self._daemons.tails()}", given=str(self.folder)
         )
-
-
-def _shape(**values: Any) -> SlurmShape:
-    try:
-        return SlurmShape(**values)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        name = ".".join(str(part) for part in fault["loc"])
-        raise UsageError(f"{name} of a disposable Slurm: {fault['msg']}", given=fault["input"]) from None

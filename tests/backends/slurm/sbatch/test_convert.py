@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cordee.backends.slurm.sbatch.body import SETS, SEVERAL, VETTED
-from cordee.backends.slurm.sbatch.convert import LARGEST_BYTES, convert, read_text
-from cordee.backends.slurm.sbatch.render import render_conversion
+from cordee.backends.job_scripts.body import SETS, SEVERAL, VETTED
+from cordee.backends.job_scripts.render import render_conversion
+from cordee.backends.job_scripts.text import LARGEST_BYTES
+from cordee.backends.slurm.sbatch.convert import convert, read_text
 from cordee.core.errors import DocumentError
 from cordee.job.document import Job
 from cordee.job.init import write_draft

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from cordee.backends.job_scripts.options import SBATCH_OPTIONS, last_values, parse_options
+from cordee.backends.job_scripts.render import duration_text, size_text
 from cordee.backends.slurm.sbatch.directives import read_directives, split_words
-from cordee.backends.slurm.sbatch.options import SBATCH_OPTIONS, last_values, parse_options
 from cordee.backends.slurm.sbatch.values import (
-    duration_text,
     read_gpus,
     read_gres,
     read_memory,
     read_nodes,
     read_signal,
     read_time,
-    size_text,
 )
 
 

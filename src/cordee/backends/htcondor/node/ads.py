@@ -8,8 +8,10 @@ from typing import NamedTuple, Optional
 
 # The submit file has the job stay in the queue when it ends with this: the run goes on in another start.
 EXIT_AGAIN = 99
-# In the run's `submit/`: its code, and the node side of Cordée.
-CODE, NODE_SIDE = "code.tar.gz", "node.zip"
+# In the run's `submit/`: what it consists of, and the node side of Cordée.
+LUGGAGE, NODE_SIDE = "luggage.tar.gz", "node.zip"
+# The journal of who asked for the run: it is written at home alone.
+CLIENT = "client.jsonl"
 # When the first process of this start began, in epoch seconds: for the processes below it.
 STARTED = "CORDEE_JOB_STARTED"
 _LINE = re.compile(r"^(\w+)\s*=\s*(.*)$")

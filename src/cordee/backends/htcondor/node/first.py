@@ -42,7 +42,7 @@ class FirstProcess(Keeper):
     """
 
     def __init__(self, folder: RunFolder, here: JobStart) -> None:
-        super().__init__(folder, [here.node])
+        super().__init__(folder, [here.node], here.node)
         self._here = here
         self._leaving = False
         self._told: set[int] = set()

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
+from cordee.backends.htcondor.node.ads import CLIENT
 from cordee.backends.htcondor.node.chirp import Chirp
 from cordee.runs.checkpoint import Checkpoint, CheckpointFinder
 from cordee.runs.folder import RunFolder, say, write_atomically
@@ -92,9 +93,10 @@ class WayHome:
         for folder in folders:
             with suppress(FileNotFoundError), os.scandir(folder) as entries:
                 for entry in sorted(entries, key=lambda entry: entry.name):
-                    client = folder == self._folder.journal and entry.name.startswith("client")
-                    if entry.is_file(follow_symlinks=False) and not client and not entry.name.startswith("."):
+                    theirs = folder == self._folder.journal and entry.name == CLIENT
+                    if entry.is_file(follow_symlinks=False) and not theirs and not entry.name.startswith("."):
                         yield Path(entry.path)
+        yield from sorted((self._folder.root / "tasks" / "journal").glob("*.jsonl"))
 
     def _copy_growth(self, chirp: Chirp, path: Path) -> None:
         name = self._at_home(path)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cordee.backends.htcondor.node.ads import CODE, JobStart
+from cordee.backends.htcondor.node.ads import CLIENT, LUGGAGE, JobStart
 from cordee.control.identity import identity
 from cordee.runs.folder import RunFolder, say, write_atomically
 
@@ -54,7 +54,7 @@ class Sandbox:
         for path in (folder.root, *own, folder.requests, folder.report, folder.submit, folder.documents):
             path.mkdir(mode=0o700, exist_ok=True)
             path.chmod(0o700)
-        self._unpack_code()
+        self._unpack()
         self._restore_links()
         self._claim_earlier_epochs()
         plan = json.loads(folder.plan.read_text())
@@ -63,15 +63,10 @@ class Sandbox:
 
     def leave(self) -> None:
         """Leave in the run's folder what is to go home: what was made or changed here."""
-        for path in [
-            *self._made,
-            *self.folder.journal.glob("client*.jsonl"),
-        ]:  # who asked for the run may have written on
+        for path in (*self._made, self.folder.journal / CLIENT, self.folder.plan):
             with suppress(OSError):
                 path.unlink()
-        with suppress(OSError):
-            self.folder.plan.unlink()
-        for path in (self.folder.node_zip, self.folder.submit, self.folder.documents):
+        for path in (self.folder.node_zip, self.folder.submit):
             shutil.rmtree(path, ignore_errors=True)
         self._keep_logs_alone()
         links: dict[str, str] = {}
@@ -93,11 +88,11 @@ class Sandbox:
         inside = target.startswith(f"{self.folder.root}/")
         return os.path.relpath(target, link.parent) if inside else target
 
-    def _unpack_code(self) -> None:
-        """Unpack the code; what an eviction has kept of it is newer."""
-        with tarfile.open(self.folder.submit / CODE) as archive:
+    def _unpack(self) -> None:
+        """Unpack what the run consists of; what an eviction has kept of it is newer."""
+        with tarfile.open(self.folder.submit / LUGGAGE) as archive:
             for member in archive:
-                path = self.folder.code / member.name
+                path = self.folder.root / member.name
                 if os.path.lexists(path) or member.name.startswith("/") or ".." in member.name.split("/"):
                     continue
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +100,7 @@ class Sandbox:
                     path.symlink_to(member.linkname)
                     self._made.append(path)
                 elif member.isdir():
-                    path.mkdir()
+                    path.mkdir(mode=0o700)
                 elif member.isreg():
                     source = archive.extractfile(member)
                     assert source is not None
@@ -162,7 +157,7 @@ class Sandbox:
         moved[plan["job_folder"]] = str(code)
         by_length = sorted(moved.items(), key=lambda item: -len(item[0]))
         step = _moved(step, [(_path(old), new) for old, new in by_length])
-        plan.update(folder=str(self.folder.root), workdir=str(code), steps=[step])
+        plan.update(folder=str(self.folder.root), workdir=str(code), steps=[step], parent=None)  # that one is at home
         step["tasks"]["path_prepend"] = [path for path in step["tasks"]["path_prepend"] if os.path.isdir(path)]
         checkpoint = step["checkpoint"]
         if here.vacate_s is not None:

@@ -6,12 +6,16 @@ import re
 import shlex
 from pathlib import Path
 
-from cordee.backends.slurm.sbatch.body import SETS, ScriptBody, read_body
-from cordee.backends.slurm.sbatch.directives import read_directives
-from cordee.backends.slurm.sbatch.find import ENDINGS
-from cordee.backends.slurm.sbatch.launch import ScriptLaunch, command_of, dropped_options, read_launch
-from cordee.backends.slurm.sbatch.layout import RequestedLayout, need_keys, read_layout, stop_keys, with_step
-from cordee.backends.slurm.sbatch.options import (
+from cordee.backends.job_scripts.body import SETS, ScriptBody, read_body
+from cordee.backends.job_scripts.launch import (
+    ScriptLaunch,
+    choose_launch,
+    command_of,
+    dropped_options,
+    read_launch,
+    used_setup,
+)
+from cordee.backends.job_scripts.options import (
     DROP,
     LAYOUT,
     exported,
@@ -20,16 +24,17 @@ from cordee.backends.slurm.sbatch.options import (
     option_table,
     parse_options,
 )
-from cordee.backends.slurm.sbatch.shell import Command
+from cordee.backends.job_scripts.text import is_shell, read_script_text
+from cordee.backends.job_scripts.variables import Variables, needs_shell, plain_text, unquoted
+from cordee.backends.slurm.sbatch.directives import read_directives
+from cordee.backends.slurm.sbatch.layout import RequestedLayout, need_keys, read_layout, stop_keys, with_step
 from cordee.backends.slurm.sbatch.values import read_count
-from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, plain_text, unquoted
 from cordee.core.documents.faults import fault_error
-from cordee.core.documents.texts import text_of
 from cordee.job.command import launches_itself
 from cordee.job.conversion import Conversion, Left
 from cordee.job.scripts import read_script
 
-LARGEST_BYTES = 256 << 10
+ENDINGS = (".sbatch", ".slurm", ".sh", ".job", ".bash", ".batch", ".sub", ".slm", ".cmd")
 _OF_RANKS = {
     "MASTER_ADDR": "$MASTER_ADDR",
     "MASTER_PORT": "$MASTER_PORT",
@@ -37,16 +42,10 @@ _OF_RANKS = {
     "SLURM_NODEID": "$GROUP_RANK",
     "SLURM_LOCALID": "$LOCAL_RANK",
 }
-_SHELL = re.compile(r"#!\s*\S*/(?:env\s+(?:-S\s+)?)?(?:\S*/)?(?:ba|z|k|da)?sh\b")
 _UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[0-9])\b")
 _MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
 _OTHER_COMMAND = "one run has one command: this one may be a run of its own"
-_NOT_MADE = "reads a file that a line makes which is not carried over"
 _VET_OPTIONS = option_table({LAYOUT: "nodes= deadline=", DROP: "dir= history= root= on= json"})
-# What a command writes to, and what a set-up line reads from.
-_WRITES = re.compile(r"(?:>>?\|?|\btee\s(?:-a\s)?|\s(?:-o|-O|--output)[ =])\s*([^\s;&|()<>]+)")
-_READS = re.compile(r"(?:\b(?:source|cat|head|tail)|(?:\A|[;&|]\s*)\.|<)(?:\s+-\S+)*\s+([^\s;&|()<>]+)")
-_HERE = re.compile(r"[\"'{}]|\$\{?(?:SLURM_SUBMIT_DIR|PWD)\}?/")
 _OF_A_RANK = re.compile(r"\$\{?\w*(?:RANK|WORLD_SIZE)\b")
 _WORLD = re.compile(r"RANK\b|WORLD_SIZE\b")
 # One process with several GPUs must not take itself for one of several ranks: it may start these by itself.
@@ -60,35 +59,14 @@ def read_text(path: Path) -> str:
     Raises:
         DocumentError: it cannot be read, is larger than 256 KiB, in no encoding that is clear, or no shell script (also: empty, or Python).
     """
-    file = str(path)
-    try:
-        if path.exists() and not path.is_file():
-            raise OSError(0, "it is not a file")
-        with path.open("rb") as stream:
-            data = stream.read(LARGEST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        text = f"cannot read it: {getattr(error, 'strerror', None) or error}"
-        raise fault_error(
-            text, "unreadable", file=file, given=file, allowed="an sbatch script", next="give its path with --from"
-        ) from None
-    if len(data) > LARGEST_BYTES:
-        raise fault_error(
-            "is too large for a job script",
-            "bad-script",
-            file=file,
-            line=1,
-            given=file,
-            allowed=f"at most {LARGEST_BYTES} bytes",
-            next="give an sbatch script, or write cordee.toml without it",
-        )
-    text = text_of(data, file).replace("\r\n", "\n").replace("\r", "\n")
+    text = read_script_text(path, "an sbatch script")
     first = text.partition("\n")[0]
     is_named_so = "\n#SBATCH" in f"\n{text}" or (path.suffix in ENDINGS and not read_script(path).parsed)
-    if not (_SHELL.match(first) if first.startswith("#!") else is_named_so):
+    if not (is_shell(first) if first.startswith("#!") else is_named_so):
         raise fault_error(
             "is no batch script",
             "bad-script",
-            file=file,
+            file=str(path),
             line=1,
             given=first,
             allowed="a shell script, which begins with #!/bin/bash or the like",
@@ -107,7 +85,7 @@ def convert(text: str) -> Conversion:
     )
     folder = asked.text("chdir") or "."
     start = [] if folder in (".", "./") else [f"cd {shlex.quote(folder)}"]
-    chosen = _choose(body.launches)
+    chosen = choose_launch(body.launches)
     launch = read_launch(chosen, body.variables) if chosen else None
     for command in body.launches:
         if command is not chosen:
@@ -134,7 +112,7 @@ def convert(text: str) -> Conversion:
     if launch and launch.through == "shell":
         result.checkpoint.pop("signal", None)  # sbatch tells steps, and the script's own commands are none
     result.env = {**exported(asked.text("export")), **body.env, **(launch.env if launch else {})}
-    result.setup = [*start, *_used(body, launch, result.left)]
+    result.setup = [*start, *used_setup(body, launch, result.left)]
     result.left += [*asked.left, *(launch.left if launch else []), *differences, *_unset(launch, result.setup)]
     result.left = sorted(dict.fromkeys(result.left), key=lambda left: left.line)
     return result
@@ -176,14 +154,6 @@ def _environment(
     return path
 
 
-def _choose(launches: list[Command]) -> Command | None:
-    """Return the command that is the training: with `train` in it rather than not, a later one rather than an earlier."""
-    ranked = [
-        ("bash" not in command.words[:1], "train" in command.text, index) for index, command in enumerate(launches)
-    ]
-    return launches[max(ranked)[2]] if ranked else None
-
-
 def _vetting(body: ScriptBody, result: Conversion) -> int | None:
     """Carry `cordee vet` over into [vet]; return how many nodes it wants, None where it does not say."""
     if body.vet is None:
@@ -205,29 +175,6 @@ def _vetting(body: ScriptBody, result: Conversion) -> int | None:
     if deadline and not needs_shell(deadline):
         result.vet["deadline"] = deadline
     return read_count(values.get("nodes") or "")
-
-
-def _used(body: ScriptBody, launch: ScriptLaunch | None, left: list[Left]) -> list[str]:
-    """Return the set-up lines, without variables that nothing refers to, and without those that read what no line makes."""
-    kept: list[str] = []
-    behind = [*([*launch.words, launch.input] if launch else []), *body.before]
-    made = {_path(body, name) for one in left for name in _WRITES.findall(one.text)}
-    setup = []
-    for line in body.setup:
-        if made & {_path(body, name) for name in _READS.findall(line.text)}:
-            left.append(Left(line.line, line.text, _NOT_MADE))
-            made |= {_path(body, name) for name in _WRITES.findall(line.text)}
-        else:
-            setup.append(line)
-    for line in reversed(setup):
-        if not line.name or any(re.search(rf"\$\{{?{line.name}\b", text) for text in behind):
-            kept.insert(0, line.text)
-            behind.append(line.text)
-    return kept
-
-
-def _path(body: ScriptBody, word: str) -> str:
-    return _HERE.sub("", body.variables.fill(word)).removeprefix("./")
 
 
 def _unset(launch: ScriptLaunch | None, setup: list[str]) -> list[Left]:

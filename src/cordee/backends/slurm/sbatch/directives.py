@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cordee.backends.slurm.sbatch.options import SBATCH_OPTIONS, GivenOption, parse_options
+from cordee.backends.job_scripts.options import SBATCH_OPTIONS, GivenOption, parse_options
 from cordee.job.conversion import Left
 
 UNKNOWN = "not an option of sbatch itself; where a plug-in of the site has it, add it to [slurm] options"

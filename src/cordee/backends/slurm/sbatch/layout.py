@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cordee.backends.slurm.sbatch.body import is_of_vetting
-from cordee.backends.slurm.sbatch.launch import ScriptLaunch
-from cordee.backends.slurm.sbatch.options import (
+from cordee.backends.job_scripts.body import is_of_vetting
+from cordee.backends.job_scripts.launch import ScriptLaunch
+from cordee.backends.job_scripts.options import (
     CARRY,
     EXPORTED,
     LAYOUT,
@@ -19,8 +19,9 @@ from cordee.backends.slurm.sbatch.options import (
     last_values,
     long_form,
 )
+from cordee.backends.job_scripts.render import duration_text, size_text
+from cordee.backends.job_scripts.variables import needs_shell
 from cordee.backends.slurm.sbatch.values import (
-    duration_text,
     read_count,
     read_gpus,
     read_gres,
@@ -28,9 +29,7 @@ from cordee.backends.slurm.sbatch.values import (
     read_nodes,
     read_signal,
     read_time,
-    size_text,
 )
-from cordee.backends.slurm.sbatch.variables import needs_shell
 from cordee.job.conversion import Left
 
 _TEXTS = ("account", "partition", "qos", "constraint", "reservation")

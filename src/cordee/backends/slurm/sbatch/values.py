@@ -86,20 +86,3 @@ def read_signal(text: str) -> tuple[str, int, bool] | None:
         return None
     grace = int(seconds[:7]) if seconds else _DEFAULT_GRACE_S
     return name, grace, "B" in (whom or "").upper()
-
-
-def duration_text(seconds: int) -> str:
-    """Return seconds as documents have them: `2h`, `1d12h`, `90s`."""
-    text = ""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
-        count, seconds = divmod(seconds, size)
-        text += f"{count}{unit}" if count else ""
-    return text or "0s"
-
-
-def size_text(size_bytes: int) -> str:
-    """Return bytes as documents have them, exactly: `64GiB`, `1536MiB`."""
-    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size_bytes % (1 << power) == 0:
-            return f"{size_bytes >> power}{unit}"
-    return str(size_bytes)

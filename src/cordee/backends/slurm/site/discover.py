@@ -5,22 +5,17 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from cordee.backends.profile_draft import ProfileDraft, name_of_cluster
 from cordee.backends.slurm.node.commands import SlurmError, parse_records, run_command
 from cordee.backends.slurm.site import no_slurm
 from cordee.backends.slurm.site.ask import Answers, ask_slurm
 from cordee.backends.slurm.site.draft import draft_text
 from cordee.backends.slurm.site.values import accounts_of, config_of, duration_of, qos_of, site_values
-from cordee.core.backends import HERE
 from cordee.core.documents.config_paths import profile_folders
-from cordee.core.documents.fields import NAME_FORMS, is_name
-from cordee.core.errors import UsageError
 from cordee.core.findings import Finding
 from cordee.job.profile import ClusterProfile
-from cordee.runs.folder import write_atomically
 
 _PATIENCE_S = 60.0
 _SACCT_S = 4.0
@@ -30,63 +25,6 @@ _UNKNOWN = {
     "reservations": "reservations: scontrol does not say",
     "samples": "what nodes keep for the system: scontrol does not show nodes",
 }
-
-
-@dataclass(frozen=True)
-class ProfileDraft:
-    """A drafted profile.
-
-    Attributes:
-        name: of the cluster in Cordée.
-        text: commented TOML, valid as it is.
-        profile: the same as a model.
-        facts: what has no key in a profile: preemption, accounting, times.
-        findings: what could not be found out.
-        path: where it is or would be written.
-    """
-
-    name: str
-    text: str
-    profile: ClusterProfile
-    facts: dict[str, Any]
-    findings: tuple[Finding, ...]
-    path: Path
-
-    def document(self, *, written: bool) -> dict[str, Any]:
-        """Return the document of `cordee cluster discover`."""
-        return {
-            "schema": "cordee.discovery/1",
-            "name": self.name,
-            "profile": self.profile.model_dump(mode="json", by_alias=True),
-            "facts": self.facts,
-            "findings": [finding.document() for finding in self.findings],
-            "toml": self.text,
-            "path": str(self.path),
-            "written": written,
-        }
-
-    def write(self, *, force: bool = False) -> None:
-        """Write it into the person's folder of profiles.
-
-        Raises:
-            UsageError: there is one already and `force` is not given, or it cannot be written.
-        """
-        if self.path.exists() and not force:
-            raise UsageError(
-                f"there is a profile {self.name} already",
-                given=str(self.path),
-                next="give another --name, or --force to replace it",
-            )
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path, self.text)
-        except OSError as error:
-            raise UsageError(
-                f"cannot write the profile: {error.strerror}",
-                given=str(self.path),
-                allowed="a folder that you may write",
-                next="set CORDEE_CLUSTERS_PATH, or save what is printed",
-            ) from error
 
 
 def discover(name: str | None = None, environ: Mapping[str, str] = os.environ) -> ProfileDraft:
@@ -104,9 +42,7 @@ def discover(name: str | None = None, environ: Mapping[str, str] = os.environ) -
     except SlurmError as error:
         raise no_slurm(error, environ) from None
     values, config = site_values(answers), config_of(answers)
-    chosen = name or (config.get("ClusterName", "") if is_name(config.get("ClusterName", "")) else "slurm")
-    if not is_name(chosen) or chosen == HERE:
-        raise UsageError("this cannot be the name of a cluster", given=chosen, allowed=f"{NAME_FORMS}; not {HERE}")
+    chosen = name_of_cluster(name, config.get("ClusterName", ""), "slurm")
     values = {**values, "name": chosen, "slurm_cluster": config.get("ClusterName")}
     facts = _facts(answers, config, environ)
     unenforced = _unenforced(answers, values)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
+from cordee.backends.profile_draft import quoted_text, value_lines
+from cordee.core.documents.toml_text import quoted_key
 from cordee.job.profile import ClusterProfile, NodeGroupTable, PartitionTable
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 _FAST = ("hsn", "ib", "ens", "bond", "en")
-_TIMES = ("max_time", "default_time")
 _SHARED_DATA = (
     "# A data set that the site keeps for all, so that nobody makes a copy; `cordee data list` shows them.",
     "# [datasets.imagenet]",
@@ -35,12 +33,12 @@ def draft_text(
     lines = [
         f"# Cluster profile of {profile.slurm_cluster or profile.name}, drafted by `cordee cluster discover`.",
         "# Where this Slurm answers, what it says lies under these values: a line that is removed follows Slurm.",
-        f"name = {_text(profile.name)}",
+        f"name = {quoted_text(profile.name)}",
         'scheduler = "slurm"',
     ]
     if profile.slurm_cluster:
         lines.append(
-            f"slurm_cluster = {_text(profile.slurm_cluster)}  # Slurm's own name: this profile is for no other"
+            f"slurm_cluster = {quoted_text(profile.slurm_cluster)}  # Slurm's own name: this profile is for no other"
         )
     lines += [*_requeue(profile, facts), *_hints(facts), "", *_remarks(facts)]
     if unknown:
@@ -70,7 +68,7 @@ def _hints(facts: dict[str, Any]) -> list[str]:
     names = sorted(facts["interfaces"], key=lambda name: (not name.startswith(_FAST), name))
     shown = ", ".join(names) or "none"
     return [
-        f"# network_interface = {_text(names[0] if names else 'hsn0')}  # the fast one of the nodes; here there are {shown}",
+        f"# network_interface = {quoted_text(names[0] if names else 'hsn0')}  # the fast one of the nodes; here there are {shown}",
         "# network_trusted = true  # only where nobody else can read the network: lets `cordee shell` cross it",
         '# python = "/usr/bin/python3"  # of the nodes, at least 3.9; only where it is another than here',
     ]
@@ -94,13 +92,13 @@ def _remarks(facts: dict[str, Any]) -> list[str]:
 
 
 def _partition(name: str, partition: PartitionTable, facts: dict[str, Any]) -> Iterator[str]:
-    yield f"[partitions.{_key(name)}]"
+    yield f"[partitions.{quoted_key(name)}]"
     total, up = partition.nodes, partition.up
     mode = facts["partition_preempt_modes"].get(name)
     yield f"# {up} of {total} nodes are up; the partition is {partition.state}" + (
         f"; preemption {mode}" if mode else ""
     )
-    yield from _values(partition.model_dump(exclude_defaults=True, exclude={"groups", "up", "state"}))
+    yield from value_lines(partition.model_dump(exclude_defaults=True, exclude={"groups", "up", "state"}))
     if partition.max_time is None:
         yield "# max_time: no limit"
     if partition.groups:
@@ -110,49 +108,10 @@ def _partition(name: str, partition: PartitionTable, facts: dict[str, Any]) -> I
 
 
 def _group(name: str, group: NodeGroupTable) -> Iterator[str]:
-    yield f"[[partitions.{_key(name)}.groups]]"
-    yield from _values(group.model_dump(exclude_none=True, exclude={"up"}))
+    yield f"[[partitions.{quoted_key(name)}.groups]]"
+    yield from value_lines(group.model_dump(exclude_none=True, exclude={"up"}))
 
 
 def _entry(table: str, name: str, values: dict[str, Any]) -> Iterator[str]:
-    yield f"[{table}.{_key(name)}]"
-    yield from _values(values)
-
-
-def _values(values: dict[str, Any]) -> Iterator[str]:
-    for key, value in values.items():
-        if value in ((), []):
-            continue
-        if key in _TIMES:
-            shown = _text(_duration(value))
-        elif key == "memory":
-            shown = _text(_size(value))
-        elif isinstance(value, bool):
-            shown = "true" if value else "false"
-        elif isinstance(value, (list, tuple)):
-            shown = f"[{', '.join(_text(item) for item in value)}]"
-        else:
-            shown = str(value) if isinstance(value, int) else _text(value)
-        yield f"{key} = {shown}"
-
-
-def _duration(seconds: float) -> str:
-    for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= length and seconds % length == 0:
-            return f"{int(seconds // length)}{unit}"
-    return f"{seconds:g}s"
-
-
-def _size(size_bytes: int) -> str:
-    for power, unit in ((30, "GiB"), (20, "MiB")):
-        if size_bytes >> power and size_bytes % (1 << power) == 0:
-            return f"{size_bytes >> power}{unit}"
-    return f"{size_bytes}B"
-
-
-def _key(name: str) -> str:
-    return name if _BARE.match(name) else _text(name)
-
-
-def _text(value: Any) -> str:
-    return json.dumps(str(value), ensure_ascii=False)
+    yield f"[{table}.{quoted_key(name)}]"
+    yield from value_lines(values)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cordee.core.documents.toml_text import quoted
+from cordee.core.documents.toml_text import quoted, quoted_key, value_text
 from cordee.job.conversion import Conversion, Left
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 def render_conversion(
@@ -31,11 +28,17 @@ def render_conversion(
         lines.append(f"launch = {quoted(found.launch)}{' ' * 8}# an MPI program: srun starts it")
     if found.environment:
         lines.append(f"environment = {quoted(found.environment)}")
+    if found.code != "live":
+        lines.append(
+            f"code = {quoted(found.code)}{' ' * 8}# what lies beside this file goes along; no shared folder is needed"
+        )
     if found.setup:
         lines += ["setup = [", *(f"  {quoted(line)}," for line in found.setup), "]"]
     lines += _table("need", found.need)
-    if "spare_nodes" not in found.need:
+    if "nodes" in found.need and "spare_nodes" not in found.need:
         lines += ["# spare_nodes = 1    # asked for on top, so that a bad node can be left out"]
+    lines += _table("sweep", found.sweep)
+    lines += _table("farm", found.farm)
     lines += _table("vet", found.vet)
     slurm = {"options": found.options, "mpi": found.mpi}
     lines += _table("slurm", {key: value for key, value in slurm.items() if value})
@@ -61,10 +64,7 @@ def _table(name: str, values: Mapping[str, Any]) -> list[str]:
     if not values:
         return []
     lines = ["", f"[{name}]"]
-    for key, value in values.items():
-        shown = str(value) if isinstance(value, int) else quoted(value)
-        lines.append(f"{key if _BARE_KEY.match(key) else quoted(key)} = {shown}")
-    return lines
+    return [*lines, *(f"{quoted_key(key)} = {value_text(value)}" for key, value in values.items())]
 
 
 def _left(left: Sequence[Left], source: str) -> list[str]:
@@ -78,3 +78,20 @@ def _left(left: Sequence[Left], source: str) -> list[str]:
 
 def _comment(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def duration_text(seconds: int) -> str:
+    """Return seconds as documents have them: `2h`, `1d12h`, `90s`."""
+    text = ""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        count, seconds = divmod(seconds, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
+def size_text(size_bytes: int) -> str:
+    """Return bytes as documents have them, exactly: `64GiB`, `1536MiB`."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size_bytes % (1 << power) == 0:
+            return f"{size_bytes >> power}{unit}"
+    return str(size_bytes)

@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from cordee.backends.slurm.sbatch.body import (
+from cordee.backends.job_scripts.body import (
     FOR_SRUN,
     OUTPUT,
     PRINTS,
@@ -16,13 +16,14 @@ from cordee.backends.slurm.sbatch.body import (
     SETS,
     SEVERAL,
     VETTED,
+    ScriptBody,
     is_of_ranks,
     is_of_vetting,
     kind_of,
     program_at,
     read_body,
 )
-from cordee.backends.slurm.sbatch.options import (
+from cordee.backends.job_scripts.options import (
     CARRY,
     DROP,
     EXPORTED,
@@ -39,8 +40,8 @@ from cordee.backends.slurm.sbatch.options import (
     option_table,
     parse_options,
 )
-from cordee.backends.slurm.sbatch.shell import Command, read_commands
-from cordee.backends.slurm.sbatch.variables import Variables, assignment, needs_shell, plain_text
+from cordee.backends.job_scripts.shell import Command, read_commands
+from cordee.backends.job_scripts.variables import Variables, assignment, needs_shell, plain_text
 from cordee.job.conversion import Left
 
 _TORCHRUN = (
@@ -73,6 +74,11 @@ _LOCAL_RANK = "the script is given no --local_rank: LOCAL_RANK in the environmen
 _ARGUMENTS = "arguments of the job script; add them to `run`"
 
 
+_NOT_MADE = "reads a file that a line makes which is not carried over"
+# What a command writes to, and what a set-up line reads from.
+_WRITES = re.compile(r"(?:>>?\|?|\btee\s(?:-a\s)?|\s(?:-o|-O|--output)[ =])\s*([^\s;&|()<>]+)")
+_READS = re.compile(r"(?:\b(?:source|cat|head|tail)|(?:\A|[;&|]\s*)\.|<)(?:\s+-\S+)*\s+([^\s;&|()<>]+)")
+_HERE = re.compile(r"[\"'{}]|\$\{?(?:SLURM_SUBMIT_DIR|PWD)\}?/")
 _VARIABLE = re.compile(r"\"?\$(?:\w+|\{\w+\})\"?\Z")
 _SETS_RANKS = re.compile(rf"\b({RANK_NAMES})=")
 _OF_NODES = re.compile(r"scontrol|NODELIST|LAUNCH_NODE")
@@ -128,6 +134,14 @@ class ScriptLaunch:
     def source(self) -> str:
         """The command as a shell would have it."""
         return " ".join(self.words)
+
+
+def choose_launch(launches: list[Command]) -> Command | None:
+    """Return the command that is the training: with `train` in it rather than not, a later one rather than an earlier."""
+    ranked = [
+        ("bash" not in command.words[:1], "train" in command.text, index) for index, command in enumerate(launches)
+    ]
+    return launches[max(ranked)[2]] if ranked else None
 
 
 def read_launch(command: Command, variables: Variables) -> ScriptLaunch:
@@ -388,6 +402,29 @@ def command_of(launch: ScriptLaunch, before: list[str]) -> str | list[str]:
         return launch.source if plain else words
     exec_ = "" if any(map(assignment, launch.words[:1])) else "exec "
     return ["bash", "-c", " && ".join([*before, f'{exec_}{launch.source} "$@" {launch.input}'.rstrip()]), "bash"]
+
+
+def used_setup(body: ScriptBody, launch: ScriptLaunch | None, left: list[Left]) -> list[str]:
+    """Return the set-up lines, without variables that nothing refers to, and without those that read what no line makes."""
+    kept: list[str] = []
+    behind = [*([*launch.words, launch.input] if launch else []), *body.before]
+    made = {_path(body, name) for one in left for name in _WRITES.findall(one.text)}
+    setup = []
+    for line in body.setup:
+        if made & {_path(body, name) for name in _READS.findall(line.text)}:
+            left.append(Left(line.line, line.text, _NOT_MADE))
+            made |= {_path(body, name) for name in _WRITES.findall(line.text)}
+        else:
+            setup.append(line)
+    for line in reversed(setup):
+        if not line.name or any(re.search(rf"\$\{{?{line.name}\b", text) for text in behind):
+            kept.insert(0, line.text)
+            behind.append(line.text)
+    return kept
+
+
+def _path(body: ScriptBody, word: str) -> str:
+    return _HERE.sub("", body.variables.fill(word)).removeprefix("./")
 
 
 def dropped_options(launch: ScriptLaunch, within: bool) -> list[str]:

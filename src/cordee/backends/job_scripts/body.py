@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from cordee.backends.slurm.sbatch.options import SRUN_OPTIONS, parse_options
-from cordee.backends.slurm.sbatch.shell import Command, array_words, chains, read_commands
-from cordee.backends.slurm.sbatch.variables import Variables, assignment, plain_text, unquoted
+from cordee.backends.job_scripts.options import SRUN_OPTIONS, parse_options
+from cordee.backends.job_scripts.shell import Command, array_words, chains, read_commands
+from cordee.backends.job_scripts.variables import Variables, assignment, plain_text, unquoted
 from cordee.job.conversion import Left
 
 SETS = "Cordée sets these for every rank"

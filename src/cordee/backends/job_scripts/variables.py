@@ -17,7 +17,7 @@ _PIECE = re.compile(
     |(?P<single>'[^']*')
     |\$\(\((?P<sum>[\w\s$\{\}+*/%()-]{1,80})\)\)
     |\$\{(?P<braced>\w+)(?:\[0\])?(?::?-(?P<default>[\w./:-]*))?\}
-    |\$(?P<plain>[A-Za-z_]\w*)""",
+    |\$(?P<plain>[A-Za-z_]\w*|[1-9])""",
     re.DOTALL | re.VERBOSE,
 )
 # A variable alone, and what may stand between them in a path.

@@ -1,0 +1,1 @@
+"""Existing submit files, read without running anything and turned into job documents."""

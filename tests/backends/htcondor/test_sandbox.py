@@ -1,0 +1,173 @@
+"""A run's folder as it arrives in a job's scratch folder, and as it leaves it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from cordee.backends.htcondor.node.ads import LUGGAGE, JobStart
+from cordee.backends.htcondor.node.sandbox import LINKS, Sandbox
+from cordee.runs.folder import RunFolder
+
+RUN = "t-20261128T120000Z-abcd"
+HOME = "/home/ada/runs/" + RUN
+JOB = "/home/ada/job"
+
+
+def plan(**checkpoint: object) -> dict[str, object]:
+    step = {
+        "tasks": {
+            "argv": ["python", f"{JOB}/train.py", f"--out={JOB}/out", f"--not={JOB}2/out", f"{JOB}"],
+            "env": {"DATA": "/data/corpus/x", "OTHER": "/data/corpus2"},
+            "path_prepend": ["/home/ada/venv/bin", "/usr/bin"],
+        },
+        "checkpoint": {"path": f"{HOME}/checkpoints", "grace_s": 120.0, "seen_as": None, **checkpoint},
+        "data": [{"place": "/data/corpus"}, {"place": f"{JOB}/small"}, {"place": "s3://bucket/set"}],
+    }
+    return {"folder": HOME, "workdir": f"{HOME}/code", "job_folder": JOB, "steps": [step], "timeouts": {"kill_s": 10.0}}
+
+
+def arrival(scratch: Path, document: dict[str, object], code: dict[str, str]) -> Sandbox:
+    """Write what HTCondor brings, and return the sandbox of it."""
+    root = scratch / RUN
+    for name in ("submit", "journal", "checkpoints", "node.zip"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    (root / "node.zip" / "module.py").write_text("")
+    (root / "plan.json").write_text(json.dumps(document))
+    (root / "journal" / "client.jsonl").write_text("line\n")
+    written = scratch / "code"
+    written.mkdir(exist_ok=True)
+    with tarfile.open(root / "submit" / LUGGAGE, "w:gz") as archive:
+        for name, text in code.items():
+            path = written / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            path.chmod(0o755)
+            archive.add(path, arcname=f"code/{name}")
+        (written / "cordee.toml").write_text("")
+        archive.add(written / "cordee.toml", arcname="documents/cordee.toml")
+        (written / "link").symlink_to("train.py")
+        archive.add(written / "link", arcname="code/link")
+    for name in ("corpus", "small"):
+        (scratch / name).mkdir(exist_ok=True)
+    return Sandbox(scratch, RUN)
+
+
+def here(vacate_s: float | None = None) -> JobStart:
+    return JobStart("12.0", 1, "node7", vacate_s)
+
+
+def test_paths_lead_to_where_things_are_here(tmp_path):
+    sandbox = arrival(tmp_path, plan(seen_as="ck"), {"train.py": "pass"})
+    sandbox.arrive(here())
+    root, found = tmp_path / RUN, json.loads((tmp_path / RUN / "plan.json").read_text())
+    step = found["steps"][0]
+    assert (found["folder"], found["workdir"], found["job_folder"]) == (str(root), f"{root}/code", JOB)
+    assert step["tasks"]["argv"] == [
+        "python",
+        f"{root}/code/train.py",
+        f"--out={root}/code/out",
+        f"--not={JOB}2/out",
+        f"{root}/code",
+    ]
+    assert step["tasks"]["env"] == {"DATA": f"{tmp_path}/corpus/x", "OTHER": "/data/corpus2"}
+    assert step["tasks"]["path_prepend"] == ["/usr/bin"]
+    assert step["checkpoint"]["path"] == f"{root}/checkpoints"
+    assert [data["place"] for data in step["data"]] == [f"{tmp_path}/corpus", f"{tmp_path}/small", "s3://bucket/set"]
+    assert (root / "code" / "small").resolve() == tmp_path / "small"
+    assert (root / "code" / "ck").resolve() == root / "checkpoints"
+    assert os.access(root / "code" / "train.py", os.X_OK)
+
+
+@pytest.mark.parametrize(("vacate_s", "grace_s"), [(None, 120.0), (600.0, 120.0), (10.0, 7.0), (2.0, 1.0)])
+def test_no_save_takes_longer_than_the_machine_waits(tmp_path, vacate_s, grace_s):
+    sandbox = arrival(tmp_path, plan(), {})
+    sandbox.arrive(here(vacate_s))
+    found = json.loads((tmp_path / RUN / "plan.json").read_text())
+    assert found["steps"][0]["checkpoint"]["grace_s"] == grace_s
+
+
+def test_earlier_starts_have_their_epochs(tmp_path):
+    sandbox = arrival(tmp_path, plan(), {})
+    for epoch in (1, 3):
+        (sandbox.folder.journal / f"supervisor-{epoch}.jsonl").write_text("")
+    sandbox.arrive(here())
+    owners = sorted((sandbox.folder.control / "epochs").glob("*/owner.json"))
+    assert [path.parent.name for path in owners] == ["1", "3"]
+    assert json.loads(owners[0].read_text())["job"] is None
+
+
+def test_what_was_made_goes_home_and_what_came_along_does_not(tmp_path):
+    sandbox = arrival(tmp_path, plan(seen_as="ck"), {"train.py": "pass", "pkg/notes.txt": "old"})
+    sandbox.arrive(here())
+    folder = sandbox.folder
+    (folder.code / "result.csv").write_text("1")
+    (folder.code / "pkg" / "notes.txt").write_text("new words")
+    (folder.checkpoints / "step-1").mkdir()
+    (folder.checkpoints / "step-1" / "w").write_text("w")
+    (folder.checkpoints / "latest").symlink_to(folder.checkpoints / "step-1")
+    (folder.checkpoints / "elsewhere").symlink_to("/etc/hostname")
+    os.mkfifo(folder.code / "pipe")
+    (folder.journal / "supervisor-1.jsonl").write_text("x")
+    (folder.control / "supervisor.log").write_text("said")
+    (folder.control / "rendezvous.json").write_text("{}")
+    sandbox.leave()
+    left = {str(path.relative_to(folder.root)) for path in folder.root.rglob("*") if not path.is_dir()}
+    assert left == {
+        "code/result.csv",
+        "code/pkg/notes.txt",
+        "checkpoints/step-1/w",
+        f"checkpoints/{LINKS}",
+        "journal/supervisor-1.jsonl",
+        "control/supervisor.log",
+    }
+    assert not any(path.is_symlink() for path in folder.root.rglob("*"))
+
+
+def test_the_next_start_has_what_an_eviction_kept_links_too(tmp_path):
+    first = arrival(tmp_path / "a", plan(), {"train.py": "pass", "notes.txt": "old"})
+    first.arrive(here())
+    (first.folder.code / "notes.txt").write_text("changed")
+    (first.folder.checkpoints / "step-1").mkdir()
+    (first.folder.checkpoints / "latest").symlink_to(first.folder.checkpoints / "step-1")
+    first.leave()
+    (tmp_path / "b").mkdir()
+    first.folder.root.rename(tmp_path / "b" / RUN)  # as HTCondor brings it back
+    second = arrival(tmp_path / "b", plan(), {"train.py": "pass", "notes.txt": "old"})
+    second.arrive(here())
+    assert (second.folder.code / "notes.txt").read_text() == "changed"
+    assert (second.folder.code / "train.py").read_text() == "pass"
+    assert (second.folder.checkpoints / "latest").resolve() == second.folder.checkpoints / "step-1"
+    second.leave()
+    assert (second.folder.code / "notes.txt").is_file()  # it is not at home yet
+
+
+def test_code_cannot_be_unpacked_outside(tmp_path):
+    sandbox = arrival(tmp_path, plan(), {})
+    with tarfile.open(sandbox.folder.submit / LUGGAGE, "w:gz") as archive:
+        (tmp_path / "x").write_text("x")
+        archive.add(tmp_path / "x", arcname="../../evil")
+    sandbox.arrive(here())
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_start_knows_itself_by_the_ads(tmp_path, monkeypatch):
+    (tmp_path / "job").write_text("ClusterId = 12\nProcId = 3\nNumShadowStarts = 2\nJobMaxVacateTime = 150\n")
+    (tmp_path / "machine").write_text('Name = "slot1_1@gpu 7.example.org"\nMachineMaxVacateTime = 10 * 60\n')
+    monkeypatch.setenv("_CONDOR_JOB_AD", str(tmp_path / "job"))
+    monkeypatch.setenv("_CONDOR_MACHINE_AD", str(tmp_path / "machine"))
+    assert JobStart.here() == JobStart("12.3", 1, "gpu-7.example.org", 150.0)
+    monkeypatch.delenv("_CONDOR_JOB_AD")
+    assert JobStart.here() is None
+
+
+def test_a_folder_is_private_again_wherever_it_came_through(tmp_path):
+    sandbox = arrival(tmp_path, plan(), {})
+    os.chmod(sandbox.folder.root, 0o755)
+    sandbox.arrive(here())
+    assert os.stat(RunFolder(sandbox.folder.root).requests).st_mode & 0o777 == 0o700
+    assert os.stat(sandbox.folder.root).st_mode & 0o777 == 0o700
