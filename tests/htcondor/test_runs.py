@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cordee.testing.patience import wait_until
+from support.data.corpora import pack_corpus
 
 pytestmark = pytest.mark.usefixtures("real")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"
@@ -30,7 +31,7 @@ cordee.log(step=1, loss=0.5)
 
 
 def test_a_run_travels_with_its_code_and_data_and_comes_home_with_what_it_made(job, start, tmp_path):
-    folder = job(f"python train.py {tmp_path}/job", '[data.set]\nfrom = "set"', SEEING)
+    folder = job(f"python train.py {tmp_path}", '[data.set]\nfrom = "set"', SEEING)
     (folder / "set").mkdir()
     (folder / "set" / "a.bin").write_bytes(b"a" * 1000)
     (folder / "link").symlink_to("set")  # HTCondor itself takes no link to a folder
@@ -80,7 +81,8 @@ def test_a_cancelled_run_goes_on_where_it_was(job, start):
 
 def test_evicted_twice_and_lost_once_it_ends_with_the_weights_of_an_undisturbed_run(start, htcondor, tmp_path):
     folder = tmp_path / "job"
-    shutil.copytree(EXAMPLE, folder)
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("runs", "corpus", "__pycache__"))
+    pack_corpus(folder / "corpus")
     flags = {"need__nodes": 1, "run": "python train.py --steps 200", "vet__max_load": 1000.0}
     undisturbed = start(folder, **flags)
     undisturbed.wait_end()

@@ -163,9 +163,10 @@ class LocalRun:
 
     def output(self, rank: int | None = None) -> bytes:
         """Return what the ranks printed so far."""
-        from cordee.runs.logframes import read_frames
+        from cordee.runs.logframes import read_frames, split_name
 
-        frames = [frame for path in sorted(self.folder.logs.glob("*.log")) for frame in read_frames(path)]
+        logs = sorted(self.folder.logs.glob("*.log"), key=lambda path: split_name(path.name)[::-1])
+        frames = [frame for path in logs for frame in read_frames(path)]
         return b"".join(frame.data for frame in frames if rank in (None, frame.rank))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tarfile
 import time
@@ -10,10 +11,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from cordee.backends.htcondor.description import DESCRIPTION, PROGRAM, description, program
+from cordee.backends.htcondor.description import DESCRIPTION, EVENTS, PROGRAM, description, program
 from cordee.backends.htcondor.job_states import end_words, state_of
 from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE
-from cordee.backends.htcondor.queue import HTCondorError, Job, ended_job, patiently, queued_jobs, run_command
+from cordee.backends.htcondor.queue import RUNNING, HTCondorError, Job, ended_job, patiently, queued_jobs, run_command
 from cordee.backends.htcondor.refusals import explain_refusal
 from cordee.core.errors import SubmitError
 from cordee.job.submit._base import Standing, Submitter
@@ -21,7 +22,7 @@ from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
 
-_PATIENCE_S = 300.0
+_PATIENCE_S, _LEAVING_S, _POLL_S = 300.0, 120.0, 0.2
 # What of a run's folder stays at home, or is named in the submit file.
 _AT_HOME = frozenset(
     [
@@ -229,8 +230,20 @@ def _is_readable(job: Job) -> bool:
     return kept is not None and os.access(kept, os.R_OK | os.X_OK)
 
 
+def _is_at_a_machine(folder: RunFolder) -> bool:
+    """Return whether a job has begun on a machine and has not left it, as its event log says: a held one is still on its way back."""
+    try:
+        events = (folder.submit / EVENTS).read_text(errors="replace")
+    except OSError:
+        return False
+    return (re.findall(r"^(001|004|005|009) ", events, re.MULTILINE) or [""])[-1] == "001"
+
+
 def _bring_home(job: Job, folder: RunFolder) -> None:
     """Copy what an eviction has kept into the run's folder: removing the job deletes it."""
+    deadline = time.monotonic() + _LEAVING_S
+    while job.status != RUNNING and _is_at_a_machine(folder) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
     kept = _kept_at(job) if job.starts else None
     source = kept / folder.id if kept is not None else None
     if source is not None and os.access(source, os.R_OK | os.X_OK):

@@ -64,6 +64,13 @@ def cancel(folder: RunFolder, *, now: bool, wait_s: float) -> RunState:
         cancel(child, now=now, wait_s=wait_s)
     standing = place.standing(folder, age_s=0.0)
     if standing.queued:
+        lost = "" if now else place.would_lose(folder)
+        if lost:
+            raise CordeeError(
+                f"taking the run out of the queue now would lose {lost}",
+                given=folder.id,
+                next="wait: it ends itself, and comes home, when it starts again; `cordee cancel --now` loses that",
+            )
         place.cancel(folder)
         return _end(folder, "cancelled while it waited in the queue")
     deadline = time.monotonic() + wait_s

@@ -78,6 +78,10 @@ class Submitter(ABC):
     def cancel(self, folder: RunFolder) -> None:
         """Take the run away when its supervisor cannot be asked any more, or has not started yet."""
 
+    def would_lose(self, folder: RunFolder) -> str:
+        """Return what of a run that waits only the place has, and `cancel` would lose; empty: nothing."""
+        return ""
+
     def standing(self, folder: RunFolder, *, age_s: float = 30.0) -> Standing:
         """Return where one run stands."""
         return self.standings([folder], age_s=age_s)[0]
