@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 _UNUSABLE = ("down", "drain", "drng", "fail", "maint", "resv", "unk", "futr", "no_resp", "inval", "block")
 GONE = "GONE"  # the place holds nothing of the run
+HELD = "HELD"  # in the queue until somebody releases it
+SUSPENDED = "SUSPENDED"  # it has its nodes, and its processes are stopped
 
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes of one partition that are alike; `nodes` is compressed, `gpus` and `memory_bytes` are of one node."""
+    """Nodes of one partition that are alike; `nodes` is compressed, `gpus`, `memory_bytes` and `disk_bytes` are of one node."""
 
     partition: str
     state: str
@@ -22,6 +25,7 @@ class NodeGroup:
     gpus: int = 0
     features: tuple[str, ...] = ()
     reason: str = ""
+    disk_bytes: int = 0
 
     @property
     def usable(self) -> bool:
@@ -60,9 +64,9 @@ class SchedulerFacts:
 
     Attributes:
         job: the scheduler's name for it.
-        state: PENDING, CONFIGURING, RUNNING, GONE (the place holds nothing of the run), or how it ended: COMPLETED, FAILED,
-            CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, PREEMPTED; empty when unknown. A back end whose words are others
-            translates them, and may add its own.
+        state: PENDING, HELD (until somebody releases it), SUSPENDED, CONFIGURING, RUNNING, GONE (the place holds nothing of the
+            run), or how it ended: COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, PREEMPTED; empty when
+            unknown. A back end whose words are others translates them, and may add its own.
         reason, detail: why it waits or how it ended, split at the first comma: `ReqNodeNotAvail`, `UnavailableNodes:n3`.
         starts_at, eligible_at: epoch seconds: the scheduler's estimate, and the earliest time that is allowed.
         exit_code, signal: of the batch script.
@@ -76,6 +80,7 @@ class SchedulerFacts:
         own_jobs: the person's jobs by state.
         priority: the parts of the job's priority.
         batch_output: last lines of the batch script's output.
+        own: what has no name above, for the back end's own reasons: plain values that can be JSON.
         unknown: what could not be asked, and why.
     """
 
@@ -114,6 +119,7 @@ class SchedulerFacts:
     own_jobs: Mapping[str, int] = field(default_factory=dict)
     priority: Mapping[str, float] = field(default_factory=dict)
     batch_output: tuple[str, ...] = ()
+    own: Mapping[str, Any] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
 
     def groups_of(self, partition: str) -> list[NodeGroup]:

@@ -20,5 +20,7 @@ BACKEND = Backend(
     site="cordee.backends.htcondor.site:values_here",
     discover="cordee.backends.htcondor.site:discover",
     examine="cordee.backends.htcondor.examine:examine_htcondor",
+    facts="cordee.backends.htcondor.facts:collect_facts",
+    reasons="cordee.backends.htcondor.wait_reasons:REASONS",
     scripts="cordee.backends.htcondor.submit_file.reader:READER",
 )

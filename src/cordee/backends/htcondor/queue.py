@@ -38,9 +38,20 @@ _ATTRIBUTES = (
     "EnteredCurrentStatus",
     "JobDisconnectedDate",
     "JobCurrentStartDate",
+    "VacateReason",
+    "QDate",
+    "LastMatchTime",
+    "LastRejMatchTime",
+    "LastRejMatchReason",
+    "RequestCpus",
     "RequestMemory",
     "RequestDisk",
+    "RequestGPUs",
+    "GPUsMinMemory",
+    "GPUsMinCapability",
+    "RequireGPUs",
     "MemoryUsage",
+    "ResidentSetSize",
     "DiskUsage",
     "CordeeStep",
     "CordeeCheckpoint",
@@ -57,7 +68,8 @@ class HTCondorError(Exception):
     """
 
     def __init__(self, argv: Sequence[str], said: str, *, busy: bool = False, missing: bool = False) -> None:
-        lines = [line.strip() for line in said.strip().splitlines() if line.strip()]
+        plain = said.partition("Extra Info:")[0].strip() or said  # of what may be wrong with the set-up, at length
+        lines = [line.strip() for line in plain.splitlines() if line.strip()]
         self.text = " ".join(lines)[-600:] or "it said nothing"
         self.argv, self.busy, self.missing = list(argv), busy, missing
         super().__init__(f"{argv[0]}: {self.text}")
@@ -92,6 +104,11 @@ class Job:
         return int(self.ad.get("NumShadowStarts", 0))
 
     @property
+    def memory_used_mib(self) -> float:
+        """The most memory that was seen of it; an answer has MemoryUsage as an expression of ResidentSetSize, in KiB."""
+        return max(self.number("MemoryUsage"), self.number("ResidentSetSize") / 1024)
+
+    @property
     def silent_since(self) -> float | None:
         """When the machine that it runs on answered last, in epoch seconds; None: it answers."""
         silent, began = (self.ad.get(name) or 0 for name in ("JobDisconnectedDate", "JobCurrentStartDate"))
@@ -102,8 +119,13 @@ class Job:
         value = self.ad.get(name)
         return "" if value is None else str(value)
 
+    def number(self, name: str) -> float:
+        """Return an attribute as a number, 0 where there is none or an expression stands for it."""
+        value = self.ad.get(name)
+        return value if isinstance(value, (int, float)) else 0
 
-def run_command(argv: Sequence[str], *, cwd: str | None = None) -> str:
+
+def run_command(argv: Sequence[str], *, cwd: str | None = None, most_s: float = _COMMAND_S) -> str:
     """Run a command of HTCondor once and return its standard output.
 
     Raises:
@@ -116,7 +138,7 @@ def run_command(argv: Sequence[str], *, cwd: str | None = None) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_COMMAND_S,
+            timeout=most_s,
             env={**os.environ, "LC_ALL": "C"},
             cwd=cwd,
             check=False,
@@ -124,7 +146,7 @@ def run_command(argv: Sequence[str], *, cwd: str | None = None) -> str:
     except FileNotFoundError:
         raise HTCondorError(argv, "not found: HTCondor's commands are not on PATH", missing=True) from None
     except subprocess.TimeoutExpired:
-        raise HTCondorError(argv, f"no answer within {_COMMAND_S:.0f} s", busy=True) from None
+        raise HTCondorError(argv, f"no answer within {most_s:.0f} s", busy=True) from None
     except OSError as error:
         raise HTCondorError(argv, str(error)) from error
     if done.returncode != 0:
@@ -156,7 +178,7 @@ def patiently(ask: Callable[[], str], *, most_s: float, waiting: Callable[[HTCon
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def queued_jobs(run: str | None = None) -> list[Job]:
+def queued_jobs(run: str | None = None, *, most_s: float = _COMMAND_S) -> list[Job]:
     """Return the jobs in the queue that are runs of Cordée, or those of one run, the newest last.
 
     Raises:
@@ -164,10 +186,10 @@ def queued_jobs(run: str | None = None) -> list[Job]:
     """
     constraint = f'{RUN_ATTRIBUTE} == "{run}"' if run else f"{RUN_ATTRIBUTE} isnt undefined"
     argv = ["condor_q", "-constraint", constraint, "-json", "-attributes", ",".join(_ATTRIBUTES)]
-    return _jobs(run_command(argv))
+    return _jobs(run_command(argv, most_s=most_s))
 
 
-def ended_job(run: str) -> Job | None:
+def ended_job(run: str, *, most_s: float = _COMMAND_S) -> Job | None:
     """Return the job of a run that left the queue last, None where the history has none.
 
     Raises:
@@ -175,13 +197,22 @@ def ended_job(run: str) -> Job | None:
     """
     constraint = f'{RUN_ATTRIBUTE} == "{run}"'
     argv = ["condor_history", "-constraint", constraint, "-limit", "1", "-json", "-attributes", ",".join(_ATTRIBUTES)]
-    return next(iter(_jobs(run_command(argv))), None)
+    return next(iter(_jobs(run_command(argv, most_s=most_s))), None)
+
+
+def read_ads(command: str, text: str) -> list[dict[str, Any]]:
+    """Return the ads of an answer in JSON.
+
+    Raises:
+        HTCondorError: it is none.
+    """
+    try:
+        ads = json.loads(text.strip() or "[]")  # condor_q prints nothing where there is none
+    except ValueError:
+        raise HTCondorError([command], f"its answer is no JSON: {text[:200]}", busy=True) from None
+    return [ad for ad in ads if isinstance(ad, dict)]
 
 
 def _jobs(text: str) -> list[Job]:
-    try:
-        ads = json.loads(text or "[]")  # condor_q prints nothing where there is none
-    except ValueError:
-        raise HTCondorError(["condor_q"], f"its answer is no JSON: {text[:200]}", busy=True) from None
-    jobs = [Job(ad) for ad in ads if isinstance(ad, dict)]
+    jobs = [Job(ad) for ad in read_ads("condor_q", text)]
     return sorted(jobs, key=lambda job: (job.ad.get("ClusterId", 0), job.ad.get("ProcId", 0)))

@@ -12,25 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from cordee.backends.htcondor.description import DESCRIPTION, EVENTS, PROGRAM, description, program
-from cordee.backends.htcondor.holds import hold_of
+from cordee.backends.htcondor.job_states import end_words, state_of
 from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE
-from cordee.backends.htcondor.queue import (
-    COMPLETED,
-    HELD,
-    IDLE,
-    REMOVED,
-    RUNNING,
-    SENDING,
-    SUSPENDED,
-    HTCondorError,
-    Job,
-    ended_job,
-    patiently,
-    queued_jobs,
-    run_command,
-)
+from cordee.backends.htcondor.queue import RUNNING, HTCondorError, Job, ended_job, patiently, queued_jobs, run_command
+from cordee.backends.htcondor.refusals import explain_refusal
 from cordee.core.errors import SubmitError
-from cordee.core.units import utc_text
 from cordee.job.submit._base import Standing, Submitter
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import client_journal, read_journal
@@ -195,30 +181,9 @@ def _pack_node_side(folder: RunFolder) -> None:
     beside.replace(folder.submit / NODE_SIDE)
 
 
-def end_words(job: Job) -> str:
-    """Return how a job has ended, beginning with one of the words that ends of runs are known by."""
-    if job.status == REMOVED:
-        return f"CANCELLED {job.text('RemoveReason')}".strip()
-    if job.ad.get("ExitBySignal"):
-        return f"FAILED signal {job.text('ExitSignal')}"
-    code = job.ad.get("ExitCode")
-    return "COMPLETED" if job.status == COMPLETED and code == 0 else f"FAILED exit code {code}"
-
-
 def _in_queue(job: Job, at: float) -> Standing:
-    if job.status == IDLE:
-        evicted = "its machine was taken back; it goes on when there is another" if job.starts else ""
-        return Standing("waiting", job.id, evicted, at=at)
-    if job.status == HELD:
-        hold = hold_of(job)
-        return Standing("held", job.id, hold.text, at=at, next=hold.next)
-    if job.status == SUSPENDED:
-        return Standing("suspended", job.id, at=at, next="it goes on when its machine is free")
-    if job.silent_since is not None:
-        since = utc_text(job.silent_since)
-        text = f"its machine has not answered since {since}; if it stays silent the job starts on another"
-        return Standing("running", job.id, text, at=at)
-    return Standing("running", job.id, "its results are on their way home" if job.status == SENDING else "", at=at)
+    state = state_of(job)
+    return Standing(state.standing, job.id, state.text, at=at, next=state.next)
 
 
 def _submitted(folder: RunFolder) -> str:
@@ -231,18 +196,15 @@ def _submitted(folder: RunFolder) -> str:
 
 
 def _refused(error: HTCondorError, folder: RunFolder) -> SubmitError:
-    if error.missing:
-        what = "log in where HTCondor's commands are, or run it here with --on local"
-        return SubmitError("HTCondor's commands are not here", given=error.argv[0], next=what)
-    if 'job owner to "root"' in error.text:
-        return SubmitError(
-            "HTCondor takes no jobs of root", given="root", allowed="an ordinary user", next="submit it as yourself"
-        )
     if error.busy:
         what = f"`cordee resume {folder.id}` submits it once it answers; it is never submitted twice"
         return SubmitError(f"the access point does not answer: {error.text}", given=folder.id, next=what)
-    given = str(folder.submit / DESCRIPTION)
-    return SubmitError(f"HTCondor refused the run: {error.text}", given=given, next="correct what it names")
+    known = explain_refusal(error.text)
+    if known is None:
+        given = str(folder.submit / DESCRIPTION)
+        return SubmitError(f"HTCondor refused the run: {error.text}", given=given, next="correct what it names")
+    text = known.text if error.missing else f"HTCondor refused the run: {error.text} ({known.text})"
+    return SubmitError(text, given=folder.id, next=known.next)
 
 
 def _tell_waiting(error: HTCondorError) -> None:

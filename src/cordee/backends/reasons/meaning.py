@@ -32,11 +32,13 @@ class Reasons:
         waiting: rules for a run that waits, the strongest first.
         meaning: how the job ended or stands, by `situation.scheduler`.
         refusal: what it means that the place refused a job, by what was said and the plan's `request.scheduler`; None: unknown.
+        running: rules for a run that has its nodes.
     """
 
     waiting: tuple[Rule, ...]
     meaning: Callable[[Situation], Meaning]
     refusal: Callable[[str, Mapping[str, Any]], Finding | None]
+    running: tuple[Rule, ...] = ()
 
 
 def reasons_of(situation: Situation) -> Reasons:

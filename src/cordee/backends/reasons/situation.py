@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cordee.backends.facts import GONE, SchedulerFacts
+from cordee.backends.facts import GONE, HELD, SUSPENDED, SchedulerFacts
 from cordee.backends.slurm.node.commands import ENDED_STATES, WAITING_STATES
 from cordee.runs.state import RunState
 
@@ -99,7 +99,7 @@ class Situation:
             return self.state.state  # type: ignore[return-value]
         if job in STARTING_STATES:
             return "starting"
-        if job in WAITING_STATES or job == "SUSPENDED":
+        if job in WAITING_STATES or job in (HELD, SUSPENDED):
             return "waiting"
         if job == "CANCELLED":
             return "cancelled"

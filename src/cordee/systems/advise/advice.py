@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cordee.backends.facts import HELD
 from cordee.backends.reasons.clauses import Rule
 from cordee.backends.reasons.meaning import reasons_of
 from cordee.backends.reasons.situation import Situation
@@ -42,6 +43,7 @@ _HIDES = {
     "time": {"failed", "gone", "signal"},
     "disk-full": {"failed"},
     "node-lost": {"failed", "node-out"},
+    "gone": {"silent"},
 }
 _GENERAL = {"failed", "signal", "killed", "gone"}
 
@@ -84,11 +86,18 @@ class Advice:
 def advise(situation: Situation) -> Advice:
     """Return why the run waits or failed, or what threatens it, and what to change."""
     where = situation.where
-    of_the_place = reasons_of(situation).waiting if where == "waiting" else ()
+    of_the_place = _of_the_place(situation, where)
     below = where == "failed" and any(failed_below(situation))
     rules = _OF_STEPS if below else (*of_the_place, *_TABLES[where])
     findings = _without_repeats(finding for rule in rules for finding in rule(situation))
     return Advice(situation.run, where, _verdict(situation, findings), tuple(findings), _facts(situation))
+
+
+def _of_the_place(situation: Situation, where: str) -> tuple[Rule, ...]:
+    if where not in ("waiting", "starting", "running"):
+        return ()
+    reasons = reasons_of(situation)
+    return reasons.waiting if where == "waiting" else reasons.running
 
 
 def _without_repeats(findings: Iterable[Finding]) -> list[Finding]:
@@ -107,7 +116,9 @@ def _verdict(situation: Situation, findings: list[Finding]) -> str:
     because = f" because {findings[0].text}" if findings else ""
     match where:
         case "waiting":
-            return f"it waits{because}" if because else "it waits; the scheduler gives no reason"
+            if not because:
+                return "it waits; the scheduler gives no reason"
+            return f"it is held{because}" if situation.scheduler.state == HELD else f"it waits{because}"
         case "starting":
             if not findings:
                 return "it starts: its nodes are there and its first words are awaited"
@@ -115,9 +126,13 @@ def _verdict(situation: Situation, findings: list[Finding]) -> str:
         case "failed":
             return f"it failed{because}" if because else "it failed; nothing says why"
         case "cancelled":
-            by = state.text.removeprefix("cancelled ")
-            asked = f" {by}" if by else ("" if state.cancel_requested else " with scancel or by an operator")
-            return f"it was cancelled{asked}; `cordee resume` continues it"
+            if state.text.startswith("cancelled ") or state.cancel_requested:
+                asked = state.text.partition(" ")[2] if state.text.startswith("cancelled ") else ""
+                return f"it was cancelled{asked and ' '}{asked}; `cordee resume` continues it"
+            if situation.scheduler.state == "CANCELLED" or not state.text:
+                meaning = reasons_of(situation).meaning(situation)
+                return f"{meaning.text}; {meaning.next}"
+            return f"it was cancelled ({state.text}); `cordee resume` continues it"
         case "finished":
             return "it finished; nothing to advise"
     grave = [finding for finding in findings if finding.severity != "info"]

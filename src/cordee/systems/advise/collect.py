@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cordee.backends.facts import GONE, SchedulerFacts
+from cordee.backends.facts import GONE, HELD, SUSPENDED, SchedulerFacts
 from cordee.backends.reasons.situation import DiskFacts, MemoryFacts, Situation
 from cordee.core.backends import abilities
 from cordee.core.backends import backend as back_end
@@ -77,7 +77,7 @@ def _scheduler(folder: RunFolder, plan: dict[str, Any], state: RunState) -> Sche
         standing = submitter(backend).standing(folder)
     except CordeeError as error:
         return SchedulerFacts(unknown=(f"the place: {error.text}",))
-    states = {"running": "RUNNING", "suspended": "SUSPENDED", "gone": GONE, "unknown": ""}
+    states = {"running": "RUNNING", "held": HELD, "suspended": SUSPENDED, "gone": GONE, "unknown": ""}
     return SchedulerFacts(backend, standing.job, states.get(standing.state, "PENDING"), standing.reason)
 
 

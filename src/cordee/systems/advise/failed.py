@@ -227,7 +227,8 @@ def by_signal(situation: Situation) -> Iterator[Finding]:
 def gone(situation: Situation) -> Iterator[Finding]:
     """Say that the run vanished without a last word."""
     facts, state = situation.scheduler, situation.state
-    if state.ended or facts.state in ("TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"):
+    # A run whose job failed was ended in its journal by who looked, if anybody has.
+    if (state.ended and state.reason != "job_failed") or facts.state in ("TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", ""):
         return
     nothing = "nothing of it is left on this machine" if facts.job is None else "the scheduler has forgotten its job"
     meaning = nothing if facts.state == GONE else reasons_of(situation).meaning(situation).text

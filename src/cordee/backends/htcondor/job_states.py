@@ -1,0 +1,58 @@
+"""Where a job of HTCondor stands and how it ended: the words of `show`, `watch` and `advise`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from cordee.backends.htcondor.holds import hold_of
+from cordee.backends.htcondor.queue import COMPLETED, HELD, IDLE, REMOVED, SENDING, SUSPENDED, Job
+from cordee.core.units import utc_text
+
+EVICTED = "its machine was taken back; it goes on when there is another"
+
+
+class JobState(NamedTuple):
+    """Where a job stands.
+
+    Attributes:
+        standing: the word that the submit seam has for it.
+        rule: the name of its finding; empty: there is nothing to say.
+        text: a clause that can stand after "because".
+        next: what to do, empty: nothing.
+        change: what to set in cordee.toml, by dotted key; empty: nothing.
+    """
+
+    standing: Literal["waiting", "held", "running", "suspended"]
+    rule: str = ""
+    text: str = ""
+    next: str = ""
+    change: dict[str, Any] = {}  # noqa: RUF012
+
+
+def state_of(job: Job) -> JobState:
+    """Return where a job stands that is in the queue."""
+    if job.status == IDLE:
+        return JobState("waiting", "evicted", EVICTED) if job.starts else JobState("waiting")
+    if job.status == HELD:
+        return JobState("held", *hold_of(job))
+    if job.status == SUSPENDED:
+        return JobState(
+            "suspended", "suspended", "its machine is busy with something else", "it goes on when its machine is free"
+        )
+    if job.silent_since is not None:
+        since = f"{utc_text(job.silent_since)[:19]}Z"
+        text = f"its machine has not answered since {since}; if it stays silent the job starts on another"
+        return JobState("running", "silent-machine", text)
+    if job.status == SENDING:
+        return JobState("running", "coming-home", "its results are on their way home")
+    return JobState("running")
+
+
+def end_words(job: Job) -> str:
+    """Return how a job has ended, beginning with one of the words that ends of runs are known by."""
+    if job.status == REMOVED:
+        return f"CANCELLED {job.text('RemoveReason')}".strip()
+    if job.ad.get("ExitBySignal"):
+        return f"FAILED signal {job.text('ExitSignal')}"
+    code = job.ad.get("ExitCode")
+    return "COMPLETED" if job.status == COMPLETED and code == 0 else f"FAILED exit code {code}"
