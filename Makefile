@@ -75,9 +75,7 @@ clean:  ## Remove the environment and everything that was built
 
 # What the demo needs is less than what the tests need: an environment of the tests serves the demo too.
 install-demo: system-demo $(DEMO_STAMP)
-# HTCondor of another suite of Debian, for pools of tests: it goes into the user's cache folder, and nothing is installed.
 install: system $(STAMP)
-	@$(BIN)/cordee testing htcondor fetch >/dev/null || echo "no HTCondor; what needs it fails until then" >&2
 
 system:
 	@bash scripts/system-packages.sh $(SYSTEM_PACKAGES)

@@ -126,7 +126,7 @@ def test_where_the_package_is_not_installed_its_name_is_refused_and_its_runs_can
     desk.site.environ.pop("PYTHONPATH")
     refused = desk.ask("check", str(job), "--on", "shed")
     assert refused.returncode != 0
-    assert '"local", "slurm" or "htcondor"' in refused.stderr
+    assert '"htcondor", "local" or "slurm"' in refused.stderr
     assert desk.json("show", "last")["state"] == "finished"
 
 

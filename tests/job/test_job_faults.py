@@ -27,7 +27,6 @@ WRONG = [
     ("[slurm]\noption = []\n", 4, "[slurm] has no key option", "option", "options", "did you mean options?"),
     ("[sampling]\nintervall = 1\n", 4, "[sampling] has no key intervall", "intervall", "interval", "did you mean interval?"),
     ("[timeouts]\nconect = 1\n", 4, "[timeouts] has no key conect", "conect", "connect", "did you mean connect?"),
-    ("[on.htcondor]\nneed = { nodes = 2 }\n", 3, "[on.htcondor]: the scheduler htcondor is not there yet", "htcondor", "slurm", "remove [on.htcondor]; `[on.CLUSTER]` says what differs on one cluster"),
     ("[services.a]\nservice = 'mlflow'\nuse = 'x'\n", 5, "use is no key of [services.a]", "use", "service", 'service = "mlflow", or the like; `cordee service list` shows the catalogue'),
     ("[sweep]\nx = [1]\ngoal = 'min a'\nsampler = 'bayes'\n", 6, "sweep.sampler is not there", "bayes", "tpe, gp, cma and nsga learn", "change sweep.sampler"),
     ("[sweep]\nx = [1]\ngoal = 'min a'\nsampler = 'halving'\n", 6, "sweep.sampler is not there", "halving", "`halving = { first", "change sweep.sampler"),

@@ -85,7 +85,6 @@ class Job:
         return (self.where / "out").read_text() + (self.where / "err").read_text()
 
 
-@pytest.mark.gate
 @pytest.mark.usefixtures("real")
 def test_a_person_puts_it_up_uses_it_and_takes_it_down(folder, tmp_path):
     (tmp_path / "secret").touch()
@@ -126,7 +125,6 @@ def test_without_a_folder_it_lies_in_the_cache_folder(folder):
     assert json.loads(done.stdout)["error"]["given"] == f"{folder}/cordee/htcondor"
 
 
-@pytest.mark.gate
 @pytest.mark.usefixtures("real")
 def test_one_that_a_process_has_put_up_for_itself_goes_with_it_even_when_that_is_killed(folder):
     program = "import sys, time; from pathlib import Path; from cordee.testing.htcondor import DisposablePool\n"
@@ -239,7 +237,6 @@ def open_cache() -> Iterator[Path]:
     shutil.rmtree(cache)
 
 
-@pytest.mark.gate
 @pytest.mark.usefixtures("real")
 def test_an_ordinary_user_can_have_one(folder, open_cache, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(open_cache))
@@ -267,7 +264,6 @@ def test_an_ordinary_user_can_have_one(folder, open_cache, monkeypatch):
     as_ordinary_user(use)
 
 
-@pytest.mark.gate
 @pytest.mark.usefixtures("real")
 def test_another_user_of_the_machine_is_not_let_in(folder, open_cache, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(open_cache))
@@ -390,7 +386,6 @@ class TestPrograms:
         assert [path.name for path in programs.cache_folder().parent.iterdir()] == [f".{programs.SUITE}.lock"]
 
 
-@pytest.mark.gate
 class TestOnThePool:
     """On the pool that tests share; its jobs do not see what tests write."""
 

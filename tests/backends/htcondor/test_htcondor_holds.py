@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cordee.backends.htcondor.holds import hold_of
-from cordee.backends.htcondor.queue import Job
+from cordee.backends.htcondor.queue import CondorJob
 
 RUN = "t-20261128T120000Z-abcd"
 FROM_STARTER = (
@@ -96,10 +96,10 @@ HOLDS = [
 ]
 
 
-def held(code: int, sub: int, reason: str, **more: Any) -> Job:
+def held(code: int, sub: int, reason: str, **more: Any) -> CondorJob:
     ad = {"ClusterId": 7, "ProcId": 0, "JobStatus": 5, "CordeeRun": RUN, "RequestMemory": 245, "RequestDisk": 1 << 20}
     used = {"MemoryUsage": "/Expr(((ResidentSetSize + 1023) / 1024))/", "ResidentSetSize": 750000, "DiskUsage": 1953125}
-    return Job({**ad, **used, "HoldReasonCode": code, "HoldReasonSubCode": sub, "HoldReason": reason, **more})
+    return CondorJob({**ad, **used, "HoldReasonCode": code, "HoldReasonSubCode": sub, "HoldReason": reason, **more})
 
 
 @pytest.mark.parametrize(("code", "sub", "reason", "rule", "word"), HOLDS)

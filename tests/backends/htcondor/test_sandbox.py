@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.backends.htcondor.node.ads import LUGGAGE, JobStart
+from cordee.backends.htcondor.node.ads import LUGGAGE, CondorStart
 from cordee.backends.htcondor.node.sandbox import LINKS, Sandbox
 from cordee.runs.folder import RunFolder
 
@@ -57,8 +57,8 @@ def arrival(scratch: Path, document: dict[str, object], code: dict[str, str]) ->
     return Sandbox(scratch, RUN)
 
 
-def here(vacate_s: float | None = None) -> JobStart:
-    return JobStart("12.0", 1, "node7", vacate_s)
+def here(vacate_s: float | None = None) -> CondorStart:
+    return CondorStart("12.0", 1, "node7", vacate_s)
 
 
 def test_paths_lead_to_where_things_are_here(tmp_path):
@@ -160,9 +160,9 @@ def test_a_start_knows_itself_by_the_ads(tmp_path, monkeypatch):
     (tmp_path / "machine").write_text('Name = "slot1_1@gpu 7.example.org"\nMachineMaxVacateTime = 10 * 60\n')
     monkeypatch.setenv("_CONDOR_JOB_AD", str(tmp_path / "job"))
     monkeypatch.setenv("_CONDOR_MACHINE_AD", str(tmp_path / "machine"))
-    assert JobStart.here() == JobStart("12.3", 1, "gpu-7.example.org", 150.0)
+    assert CondorStart.here() == CondorStart("12.3", 1, "gpu-7.example.org", 150.0)
     monkeypatch.delenv("_CONDOR_JOB_AD")
-    assert JobStart.here() is None
+    assert CondorStart.here() is None
 
 
 def test_a_folder_is_private_again_wherever_it_came_through(tmp_path):

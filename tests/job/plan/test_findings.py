@@ -49,16 +49,37 @@ def test_srun_is_refused_on_one_machine(make: Make) -> None:
     assert "[on.local]" in str(found.next)
 
 
-def test_another_scheduler_is_refused(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_whose_machines_share_nothing_takes_one_node(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters/pool.toml").write_text('scheduler = "htcondor"\n')
     monkeypatch.setenv("CORDEE_ON", "pool")
-    _, plan, findings = make(HEAD)
-    found = _only(findings, "not-honoured")
+    _, plan, findings = make(HEAD + "[need]\nnodes = 2\n[checkpoint]\npath = '/shared/ck'\n")
     assert (plan.backend, plan.cluster) == ("htcondor", "pool")
-    assert found.text == "this version cannot submit to htcondor"
-    assert (found.given, found.allowed) == ("pool", ["local", "slurm"])
-    assert found.next == "run it here with --on local"
+    found = _only(findings, "too-many-nodes")
+    assert (found.severity, found.line, found.given, found.allowed) == ("error", 4, 2, "1")
+    assert "gpus_per_node" in str(found.next)
+    place = _only(findings, "checkpoint-place")
+    assert (place.severity, place.line, place.given) == ("error", 6, "/shared/ck")
+
+
+def test_a_run_that_travels_has_its_code_and_checkpoints_with_it(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clusters").mkdir()
+    profile = 'scheduler = "htcondor"\n[htcondor]\nrequirements = "HasGpus"\nattributes = { WantLab = true }\n'
+    profile += '[classes.short]\nmax_time = "1h"\nattributes = { Length = "short" }\n[classes.long]\nmax_time = "9h"\n'
+    (tmp_path / "clusters/pool.toml").write_text(profile)
+    monkeypatch.setenv("CORDEE_ON", "pool")
+    _, plan, _ = make(HEAD + "[need]\ntime = '30min'\ndisk = '3GB'\n[checkpoint]\npath = 'ck'\n")
+    step = plan.step
+    assert plan.workdir == f"{plan.folder}/code"
+    assert (step.checkpoint.path, step.checkpoint.own_folder) == (f"{plan.folder}/checkpoints", True)
+    assert step.checkpoint.seen_as == "ck"
+    assert step.request.disk_bytes == 3_000_000_000
+    assert step.request.scheduler.attributes == {"WantLab": True, "Length": "short"}
+    assert (step.request.scheduler.requirements, step.segment.limit_s) == ("HasGpus", 1800.0)
 
 
 def test_what_only_a_scheduler_understands_is_left_out_and_told(make: Make) -> None:

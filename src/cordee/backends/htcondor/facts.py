@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from cordee.backends.facts import GONE, HELD, SUSPENDED, NodeGroup, SchedulerFacts
 from cordee.backends.htcondor.job_states import end_words, state_of
-from cordee.backends.htcondor.queue import IDLE, HTCondorError, Job, ended_job, queued_jobs, read_ads, run_command
+from cordee.backends.htcondor.queue import IDLE, HTCondorError, CondorJob, ended_job, queued_jobs, read_ads, run_command
 from cordee.core.units import natural
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
@@ -116,11 +116,11 @@ def collect_facts(folder: RunFolder, job: str | None) -> SchedulerFacts:
     return replace(facts, unknown=tuple(asking.unknown))
 
 
-def _by_state(jobs: Iterable[Job]) -> dict[str, int]:
+def _by_state(jobs: Iterable[CondorJob]) -> dict[str, int]:
     return dict(Counter(_STATES[state_of(job).standing] for job in jobs if job.active))
 
 
-def _of_job(facts: SchedulerFacts, job: Job, folder: RunFolder) -> SchedulerFacts:
+def _of_job(facts: SchedulerFacts, job: CondorJob, folder: RunFolder) -> SchedulerFacts:
     code, signal = job.ad.get("ExitCode"), job.ad.get("ExitSignal")
     output = (line for end in ("out", "err") for line in last_lines(folder.submit / f"htcondor-{job.id}.{end}"))
     return replace(
@@ -153,7 +153,7 @@ def _newest_at_home(folder: RunFolder) -> str | None:
     return there[-1] if there else None
 
 
-def _with_pool(facts: SchedulerFacts, job: Job, asking: _Questions) -> SchedulerFacts:
+def _with_pool(facts: SchedulerFacts, job: CondorJob, asking: _Questions) -> SchedulerFacts:
     """Add what stands in the way of a job that waits."""
     argv = ["condor_status", "-constraint", 'SlotType =!= "Dynamic"', "-json", "-attributes", ",".join(_MACHINE)]
     machines = asking.ask("the machines", lambda: read_ads(argv[0], run_command(argv, most_s=_COMMAND_S)))
@@ -168,12 +168,12 @@ def _with_pool(facts: SchedulerFacts, job: Job, asking: _Questions) -> Scheduler
     return replace(facts, own=own)
 
 
-def asked_of(job: Job) -> dict[str, float]:
+def asked_of(job: CondorJob) -> dict[str, float]:
     """Return what a job asks for, in bytes and counts, by the names of `PoolFit.most`."""
     return {name.casefold(): job.number(f"Request{name}") * _UNITS.get(name, 1) for name in _RESOURCES}
 
 
-def _pool_of(machines: list[dict[str, Any]], job: Job) -> PoolFit:
+def _pool_of(machines: list[dict[str, Any]], job: CondorJob) -> PoolFit:
     asked = asked_of(job)
     sizes = [_size(machine, "TotalSlot") for machine in machines]
     enough = [
@@ -188,7 +188,7 @@ def _pool_of(machines: list[dict[str, Any]], job: Job) -> PoolFit:
 
 
 def _size(machine: dict[str, Any], prefix: str) -> dict[str, float]:
-    values = Job(machine)
+    values = CondorJob(machine)
     return {name.casefold(): values.number(f"{prefix}{name}") * _UNITS.get(name, 1) for name in _RESOURCES}
 
 
@@ -196,12 +196,12 @@ def _covers(size: dict[str, float], asked: dict[str, float]) -> bool:
     return all(size[name] >= value for name, value in asked.items())
 
 
-def _has_such_gpus(machine: dict[str, Any], job: Job) -> bool:
+def _has_such_gpus(machine: dict[str, Any], job: CondorJob) -> bool:
     """Return whether nothing says that the GPUs of a machine are too small or too old; where they differ, nothing does."""
     pairs = (("GPUs_GlobalMemoryMb", "GPUsMinMemory"), ("GPUs_Capability", "GPUsMinCapability"))
     if not job.number("RequestGPUs"):
         return True
-    return all(name not in machine or Job(machine).number(name) >= job.number(least) for name, least in pairs)
+    return all(name not in machine or CondorJob(machine).number(name) >= job.number(least) for name, least in pairs)
 
 
 def _is_usable(machine: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cordee.backends.htcondor.description import EXIT_NO_PYTHON
-from cordee.backends.htcondor.queue import Job
+from cordee.backends.htcondor.queue import CondorJob
 from cordee.backends.reasons.clauses import setting, size_value
 from cordee.core.units import format_size, parse_size
 
@@ -45,7 +45,7 @@ class Hold(NamedTuple):
     change: dict[str, str] = {}  # noqa: RUF012
 
 
-def hold_of(job: Job) -> Hold:
+def hold_of(job: CondorJob) -> Hold:
     """Return what it means that a job is held."""
     code, reason = int(job.number("HoldReasonCode")), job.text("HoldReason")
     find = _BY_CODE.get(code)
@@ -55,18 +55,18 @@ def hold_of(job: Job) -> Hold:
     return hold._replace(next=hold.next.replace("{job}", job.id))
 
 
-def _memory(job: Job) -> Hold:
+def _memory(job: CondorJob) -> Hold:
     used, asked = job.memory_used_mib * _MIB, job.number("RequestMemory") * _MIB
     # What was seen last may be less than what it was held for.
     return _more("memory", "memory-exceeded", used, asked, job, lambda size: f"RequestMemory {-(-size // _MIB)}")
 
 
-def _disk(job: Job) -> Hold:
+def _disk(job: CondorJob) -> Hold:
     used, asked = job.number("DiskUsage") * _KIB, job.number("RequestDisk") * _KIB
     return _more("disk", "disk-exceeded", used, asked, job, lambda size: f"RequestDisk {-(-size // _KIB)}")
 
 
-def _more(what: str, rule: str, used: float, asked: float, job: Job, by_hand: Callable[[int], str]) -> Hold:
+def _more(what: str, rule: str, used: float, asked: float, job: CondorJob, by_hand: Callable[[int], str]) -> Hold:
     more = size_value(max(_MORE * max(used, asked), _LEAST), up=True)
     had = f"than the {format_size(asked)} that it had asked for" if asked else "than it had asked for"
     seen = f" ({format_size(used)})" if used > asked else ""
@@ -79,7 +79,7 @@ def _more(what: str, rule: str, used: float, asked: float, job: Job, by_hand: Ca
     )
 
 
-def _by_words(job: Job, sub: int, reason: str) -> Hold | None:
+def _by_words(job: CondorJob, sub: int, reason: str) -> Hold | None:
     """Read what a policy says: of the machine (21), the job (3), the access point (26) or the limits of a container (34)."""
     if sub == 102 or _MEMORY_OVER.search(reason):
         return _memory(job)
@@ -88,11 +88,11 @@ def _by_words(job: Job, sub: int, reason: str) -> Hold | None:
     return _duration(job, sub, reason) if _TIME_OVER.search(reason) else None
 
 
-def _out_of_resources(job: Job, sub: int, reason: str) -> Hold | None:
+def _out_of_resources(job: CondorJob, sub: int, reason: str) -> Hold | None:
     return _disk(job) if sub == 104 or _DISK_OVER.search(reason) else _memory(job)
 
 
-def _own_policy(job: Job, sub: int, reason: str) -> Hold | None:
+def _own_policy(job: CondorJob, sub: int, reason: str) -> Hold | None:
     if sub == EXIT_NO_PYTHON:
         return Hold(
             "no-python",
@@ -102,7 +102,7 @@ def _own_policy(job: Job, sub: int, reason: str) -> Hold | None:
     return _by_words(job, sub, reason)
 
 
-def _input(job: Job, sub: int, reason: str) -> Hold:
+def _input(job: CondorJob, sub: int, reason: str) -> Hold:
     if sub in (_ENOSPC, _EDQUOT):
         more = size_value(max(_MORE * job.number("RequestDisk") * _KIB, _LEAST), up=True)
         text = "the disk of the machine was full before all of it had arrived"
@@ -114,7 +114,7 @@ def _input(job: Job, sub: int, reason: str) -> Hold:
     return Hold("input-missing", f"what it needs could not be brought: {what}", f"put it back, {_RELEASE}")
 
 
-def _output(job: Job, sub: int, reason: str) -> Hold:
+def _output(job: CondorJob, sub: int, reason: str) -> Hold:
     match = re.search(r"(?:from file|to|open) +(/[^:|]+): \(errno (\d+)\) ([^;|']+)", reason)
     path = _below_run(match.group(1), job) if match else ""
     if sub in (_ENOSPC, _EDQUOT) or "No space left" in reason or "quota exceeded" in reason:
@@ -129,13 +129,13 @@ def _output(job: Job, sub: int, reason: str) -> Hold:
     return Hold("output-failed", f"its results could not be brought back: {what}", advice)
 
 
-def _below_run(path: str, job: Job) -> str:
+def _below_run(path: str, job: CondorJob) -> str:
     """Return a path on the machine as it is in the run's folder."""
     _, found, below = path.partition(f"/{job.run}") if job.run else ("", "", "")
     return (below.removeprefix("/") or "its whole folder") if found else path
 
 
-def _too_large(job: Job, sub: int, reason: str) -> Hold:
+def _too_large(job: CondorJob, sub: int, reason: str) -> Hold:
     return Hold(
         "transfer-too-large",
         f"the pool allows no transfer of that size: {reason}",
@@ -143,7 +143,7 @@ def _too_large(job: Job, sub: int, reason: str) -> Hold:
     )
 
 
-def _program(job: Job, sub: int, reason: str) -> Hold:
+def _program(job: CondorJob, sub: int, reason: str) -> Hold:
     return Hold(
         "not-started",
         f"the machine could not start it: {reason}",
@@ -151,7 +151,7 @@ def _program(job: Job, sub: int, reason: str) -> Hold:
     )
 
 
-def _duration(job: Job, sub: int, reason: str) -> Hold:
+def _duration(job: CondorJob, sub: int, reason: str) -> Hold:
     return Hold(
         "too-long",
         f"it ran longer than the pool allows: {reason}",
@@ -159,20 +159,20 @@ def _duration(job: Job, sub: int, reason: str) -> Hold:
     )
 
 
-def _by_person(job: Job, sub: int, reason: str) -> Hold:
+def _by_person(job: CondorJob, sub: int, reason: str) -> Hold:
     return Hold("held-by-person", f"somebody holds it: {reason}", "`condor_release {job}` has it go on")
 
 
-def _at_home(job: Job, sub: int, reason: str) -> Hold:
+def _at_home(job: CondorJob, sub: int, reason: str) -> Hold:
     advice = f"put the folder of the run back, with the rights that it had, {_RELEASE}"
     return Hold("folder-gone", f"the access point cannot write into the folder of the run: {reason}", advice)
 
 
-def _container(job: Job, sub: int, reason: str) -> Hold:
+def _container(job: CondorJob, sub: int, reason: str) -> Hold:
     return Hold("container-failed", f"its container could not be started: {reason}", f"look at the image, {_RELEASE}")
 
 
-_BY_CODE: dict[int, Callable[[Job, int, str], Hold | None]] = {
+_BY_CODE: dict[int, Callable[[CondorJob, int, str], Hold | None]] = {
     1: _by_person,
     3: _own_policy,
     6: _program,

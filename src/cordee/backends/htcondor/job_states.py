@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from cordee.backends.htcondor.holds import hold_of
-from cordee.backends.htcondor.queue import COMPLETED, HELD, IDLE, REMOVED, SENDING, SUSPENDED, Job
+from cordee.backends.htcondor.queue import COMPLETED, HELD, IDLE, REMOVED, SENDING, SUSPENDED, CondorJob
 from cordee.core.units import utc_text
 
 EVICTED = "its machine was taken back; it goes on when there is another"
@@ -29,7 +29,7 @@ class JobState(NamedTuple):
     change: dict[str, Any] = {}  # noqa: RUF012
 
 
-def state_of(job: Job) -> JobState:
+def state_of(job: CondorJob) -> JobState:
     """Return where a job stands that is in the queue."""
     if job.status == IDLE:
         return JobState("waiting", "evicted", EVICTED) if job.starts else JobState("waiting")
@@ -48,7 +48,7 @@ def state_of(job: Job) -> JobState:
     return JobState("running")
 
 
-def end_words(job: Job) -> str:
+def end_words(job: CondorJob) -> str:
     """Return how a job has ended, beginning with one of the words that ends of runs are known by."""
     if job.status == REMOVED:
         return f"CANCELLED {job.text('RemoveReason')}".strip()

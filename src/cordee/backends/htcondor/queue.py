@@ -76,7 +76,7 @@ class HTCondorError(Exception):
 
 
 @dataclass(frozen=True)
-class Job:
+class CondorJob:
     """One job of a run, as the queue or the history has it."""
 
     ad: dict[str, Any]
@@ -178,7 +178,7 @@ def patiently(ask: Callable[[], str], *, most_s: float, waiting: Callable[[HTCon
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def queued_jobs(run: str | None = None, *, most_s: float = _COMMAND_S) -> list[Job]:
+def queued_jobs(run: str | None = None, *, most_s: float = _COMMAND_S) -> list[CondorJob]:
     """Return the jobs in the queue that are runs of Cordée, or those of one run, the newest last.
 
     Raises:
@@ -189,7 +189,7 @@ def queued_jobs(run: str | None = None, *, most_s: float = _COMMAND_S) -> list[J
     return _jobs(run_command(argv, most_s=most_s))
 
 
-def ended_job(run: str, *, most_s: float = _COMMAND_S) -> Job | None:
+def ended_job(run: str, *, most_s: float = _COMMAND_S) -> CondorJob | None:
     """Return the job of a run that left the queue last, None where the history has none.
 
     Raises:
@@ -213,6 +213,6 @@ def read_ads(command: str, text: str) -> list[dict[str, Any]]:
     return [ad for ad in ads if isinstance(ad, dict)]
 
 
-def _jobs(text: str) -> list[Job]:
-    jobs = [Job(ad) for ad in read_ads("condor_q", text)]
+def _jobs(text: str) -> list[CondorJob]:
+    jobs = [CondorJob(ad) for ad in read_ads("condor_q", text)]
     return sorted(jobs, key=lambda job: (job.ad.get("ClusterId", 0), job.ad.get("ProcId", 0)))

@@ -14,7 +14,15 @@ from typing import Any
 from cordee.backends.htcondor.description import DESCRIPTION, EVENTS, PROGRAM, description, program
 from cordee.backends.htcondor.job_states import end_words, state_of
 from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE
-from cordee.backends.htcondor.queue import RUNNING, HTCondorError, Job, ended_job, patiently, queued_jobs, run_command
+from cordee.backends.htcondor.queue import (
+    RUNNING,
+    HTCondorError,
+    CondorJob,
+    ended_job,
+    patiently,
+    queued_jobs,
+    run_command,
+)
 from cordee.backends.htcondor.refusals import explain_refusal
 from cordee.core.errors import SubmitError
 from cordee.job.submit._base import Standing, Submitter
@@ -48,8 +56,8 @@ class HTCondorSubmitter(Submitter):
 
     def __init__(self) -> None:
         self._asked_at = 0.0
-        self._queue: list[Job] = []
-        self._ended: dict[str, Job | None] = {}
+        self._queue: list[CondorJob] = []
+        self._ended: dict[str, CondorJob | None] = {}
 
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
         """Return the submit file."""
@@ -164,6 +172,8 @@ class HTCondorSubmitter(Submitter):
             jobs = [job for job in queued_jobs(folder.id) if job.active and job.starts]
         except HTCondorError:
             return ""
+        for job in jobs:
+            _wait_until_left(job, folder)
         state = replay(read_journal(folder.journal), folder.id)
         kept = [job for job in jobs if not _is_readable(job)]
         if not kept or state.checkpoint is None or (folder.checkpoints / state.checkpoint).exists():
@@ -181,7 +191,7 @@ def _pack_node_side(folder: RunFolder) -> None:
     beside.replace(folder.submit / NODE_SIDE)
 
 
-def _in_queue(job: Job, at: float) -> Standing:
+def _in_queue(job: CondorJob, at: float) -> Standing:
     state = state_of(job)
     return Standing(state.standing, job.id, state.text, at=at, next=state.next)
 
@@ -215,7 +225,7 @@ def _job_of(folder: RunFolder) -> str | None:
     return replay(read_journal(folder.journal), folder.id).job
 
 
-def _kept_at(job: Job) -> Path | None:
+def _kept_at(job: CondorJob) -> Path | None:
     """Return where the access point keeps what an eviction left of a job, None where that is not known."""
     try:
         spool = run_command(["condor_config_val", "SPOOL"]).strip()
@@ -225,7 +235,7 @@ def _kept_at(job: Job) -> Path | None:
     return Path(spool, str(int(cluster) % 10000), str(int(process) % 10000), f"cluster{cluster}.proc{process}.subproc0")
 
 
-def _is_readable(job: Job) -> bool:
+def _is_readable(job: CondorJob) -> bool:
     kept = _kept_at(job)
     return kept is not None and os.access(kept, os.R_OK | os.X_OK)
 
@@ -240,11 +250,16 @@ def _is_at_a_machine(folder: RunFolder) -> bool:
     return last == "001"
 
 
-def _bring_home(job: Job, folder: RunFolder) -> None:
-    """Copy what an eviction has kept into the run's folder: removing the job deletes it."""
+def _wait_until_left(job: CondorJob, folder: RunFolder) -> None:
+    """Wait until a job that does not run any more has left its machine: what it saves there is on its way."""
     deadline = time.monotonic() + _LEAVING_S
     while job.status != RUNNING and _is_at_a_machine(folder) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
+
+
+def _bring_home(job: CondorJob, folder: RunFolder) -> None:
+    """Copy what an eviction has kept into the run's folder: removing the job deletes it."""
+    _wait_until_left(job, folder)
     kept = _kept_at(job) if job.starts else None
     source = kept / folder.id if kept is not None else None
     if source is not None and os.access(source, os.R_OK | os.X_OK):

@@ -9,7 +9,7 @@ from typing import Any
 from cordee.backends.facts import HELD, SUSPENDED, NodeGroup
 from cordee.backends.htcondor.facts import asked_of
 from cordee.backends.htcondor.job_states import state_of
-from cordee.backends.htcondor.queue import Job
+from cordee.backends.htcondor.queue import CondorJob
 from cordee.backends.htcondor.refusals import explain_refusal
 from cordee.backends.reasons.clauses import note, setting, size_value
 from cordee.backends.reasons.meaning import Meaning, Reasons, not_known_to_the_scheduler
@@ -33,8 +33,8 @@ _REJECTED = (
 )
 
 
-def _job(situation: Situation) -> Job:
-    return Job(situation.scheduler.own.get("job") or {})
+def _job(situation: Situation) -> CondorJob:
+    return CondorJob(situation.scheduler.own.get("job") or {})
 
 
 def held_or_suspended(situation: Situation) -> Iterator[Finding]:
@@ -217,7 +217,7 @@ def _size_of(group: NodeGroup) -> str:
     return f"{group.cores} CPUs, {format_size(group.memory_bytes)} memory, {format_size(group.disk_bytes)} disk{gpus}"
 
 
-def _asked_words(job: Job) -> str:
+def _asked_words(job: CondorJob) -> str:
     """Return what a job asks for: `1 CPU, 2.15 GB memory, 1.07 GB disk`."""
     asked = ((name, value) for name, value in asked_of(job).items() if value)
     return ", ".join(f"{_shown(name, value)} {_NAMES[name].rstrip('s' if value == 1 else '')}" for name, value in asked)

@@ -34,7 +34,7 @@ def read_ad(variable: str) -> dict[str, str]:
     return found
 
 
-class JobStart(NamedTuple):
+class CondorStart(NamedTuple):
     """One start of a job.
 
     Attributes:
@@ -50,7 +50,7 @@ class JobStart(NamedTuple):
     vacate_s: Optional[float] = None
 
     @classmethod
-    def here(cls) -> Optional[JobStart]:
+    def here(cls) -> Optional[CondorStart]:
         """Return the start that this process belongs to, None outside of a job."""
         job, machine = read_ad("_CONDOR_JOB_AD"), read_ad("_CONDOR_MACHINE_AD")
         if "clusterid" not in job:

@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from cordee.backends.htcondor.node.ads import STARTED, JobStart
+from cordee.backends.htcondor.node.ads import STARTED, CondorStart
 from cordee.backends.local.node.allocation import LocalAllocation
 from cordee.control.identity import alive_here, identity
 from cordee.core.errors import CordeeError
@@ -27,7 +27,7 @@ class HTCondorAllocation(LocalAllocation):
 
     def __init__(self, folder: RunFolder, plan: RunPlan) -> None:
         super().__init__(folder, plan)
-        here = JobStart.here()
+        here = CondorStart.here()
         if here is None:
             raise CordeeError("a supervisor for HTCondor was started outside of a job", given="no _CONDOR_JOB_AD")
         self._here = here

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
-from cordee.backends.htcondor.node.ads import EXIT_AGAIN, STARTED, JobStart
+from cordee.backends.htcondor.node.ads import EXIT_AGAIN, STARTED, CondorStart
 from cordee.backends.htcondor.node.home import CheckpointsHome, WayHome
 from cordee.backends.htcondor.node.sandbox import Sandbox
 from cordee.control.keeper import Keeper
@@ -41,7 +41,7 @@ class FirstProcess(Keeper):
         here: this start.
     """
 
-    def __init__(self, folder: RunFolder, here: JobStart) -> None:
+    def __init__(self, folder: RunFolder, here: CondorStart) -> None:
         super().__init__(folder, [here.node], here.node)
         self._here = here
         self._leaving = False
@@ -74,7 +74,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="cordee.backends.htcondor.node.first")
     parser.add_argument("--run", required=True)
     scratch = Path(os.environ.get("_CONDOR_SCRATCH_DIR") or ".").resolve()
-    here = JobStart.here()
+    here = CondorStart.here()
     if here is None:
         say("cordee: this is no job of HTCondor")
         return EXIT_NO_RUN
@@ -92,7 +92,7 @@ def main() -> int:
             sandbox.leave()
 
 
-def _run(folder: RunFolder, here: JobStart) -> int:
+def _run(folder: RunFolder, here: CondorStart) -> int:
     keeper = FirstProcess(folder, here)
     way_home = WayHome(folder, lambda: JournalFollower(folder, keep=False).read())
     step, timeouts = keeper.plan.step, keeper.plan.timeouts
@@ -110,7 +110,7 @@ def _run(folder: RunFolder, here: JobStart) -> int:
     return 0 if ended else EXIT_AGAIN
 
 
-def _set_environment(scratch: Path, here: JobStart) -> None:
+def _set_environment(scratch: Path, here: CondorStart) -> None:
     """Set what a job on HTCondor is not given, and programs count on."""
     environ = os.environ
     environ.setdefault("HOME", str(scratch))

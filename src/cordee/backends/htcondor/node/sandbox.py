@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cordee.backends.htcondor.node.ads import CLIENT, LUGGAGE, JobStart
+from cordee.backends.htcondor.node.ads import CLIENT, LUGGAGE, CondorStart
 from cordee.control.identity import identity
 from cordee.runs.folder import RunFolder, say, write_atomically
 
@@ -40,7 +40,7 @@ class Sandbox:
         self._unpacked: dict[Path, tuple[int, int]] = {}
         self._made: list[Path] = []
 
-    def arrive(self, here: JobStart) -> None:
+    def arrive(self, here: CondorStart) -> None:
         """Make paths, times and ownership those of this machine.
 
         Raises:
@@ -140,7 +140,7 @@ class Sandbox:
                 epoch.mkdir(parents=True, exist_ok=True)
                 write_atomically(epoch / "owner.json", json.dumps({**identity(), "job": None}))
 
-    def _fit(self, plan: dict[str, Any], here: JobStart) -> None:
+    def _fit(self, plan: dict[str, Any], here: CondorStart) -> None:
         """Have the plan's paths lead to where things are here, and no save take longer than this machine waits for it."""
         step = plan["steps"][0]
         moved = {plan["folder"]: str(self.folder.root)}
