@@ -55,7 +55,11 @@ class Finishing:
 
         agents = SimpleNamespace(tell=tell)
         place = SimpleNamespace(
-            chains=True, go_on=self._go_on, let_go=self._let_go, plan=SimpleNamespace(parent="", node_parts={})
+            chains=True,
+            seals=True,
+            go_on=self._go_on,
+            let_go=self._let_go,
+            plan=SimpleNamespace(parent="", node_parts={}),
         )
         checkpoints = SimpleNamespace(newest=lambda: None)
         nodes = {"n1": Saying(unread_bytes)}

@@ -91,7 +91,10 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                         "options": ["--x"],
                         "exclusive": False,
                         "gpu_type": None,
+                        "requirements": None,
+                        "attributes": {},
                     },
+                    "disk_bytes": None,
                 },
                 "tasks": {
                     "argv": ["python", "train.py"],
@@ -130,6 +133,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                     "tiers": ["shared"],
                     "node_places": [],
                     "purge_s": None,
+                    "seen_as": None,
                 },
                 "restart": {"retries": 1, "backoff_s": 2.0, "forget_s": None},
                 "segment": {"limit_s": 3600.0, "grace_s": 60.0, "max_segments": 1, "next": "requeue"},

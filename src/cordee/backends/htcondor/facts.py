@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from cordee.backends.facts import GONE, HELD, SUSPENDED, NodeGroup, SchedulerFacts
 from cordee.backends.htcondor.job_states import end_words, state_of
-from cordee.backends.htcondor.queue import IDLE, HTCondorError, CondorJob, ended_job, queued_jobs, read_ads, run_command
+from cordee.backends.htcondor.queue import IDLE, CondorJob, HTCondorError, ended_job, queued_jobs, read_ads, run_command
 from cordee.core.units import natural
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal

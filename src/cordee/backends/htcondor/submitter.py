@@ -16,8 +16,8 @@ from cordee.backends.htcondor.job_states import end_words, state_of
 from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE
 from cordee.backends.htcondor.queue import (
     RUNNING,
-    HTCondorError,
     CondorJob,
+    HTCondorError,
     ended_job,
     patiently,
     queued_jobs,

@@ -43,10 +43,10 @@ class Request(Frozen):
     ranks_per_node: int
     cpus_per_rank: int | None
     memory_bytes: int | None
-    disk_bytes: int | None
     time_s: float | None
     gpu: str | None
     scheduler: Scheduler
+    disk_bytes: int | None = None
 
 
 class Tasks(Frozen):
