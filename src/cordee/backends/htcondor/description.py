@@ -30,6 +30,7 @@ _PROGRAM = """\
 # Run {run} of Cordée, as it begins on a machine of the pool: in an empty folder, with what HTCondor brought there.
 run={run}
 start={start}
+exec 2>&1
 # All that is to come home must be there, whatever happens.
 mkdir -p "$run/journal" "$run/logs" "$run/submit"
 PATH=${{PATH:-/usr/local/bin:/usr/bin:/bin}}; export PATH
@@ -38,7 +39,7 @@ for python in {pythons}; do
   python=
 done
 if [ -z "$python" ]; then
-  echo "cordee: no Python of version 3.9 or later on $(uname -n); looked for: {pythons}" >&2
+  echo "cordee: no Python of version 3.9 or later on $(uname -n); looked for: {pythons}"
   exit {no_python}
 fi
 # The run's own copy of Cordée, unpacked, so that Python keeps what it has compiled.
@@ -80,7 +81,6 @@ def description(folder: RunFolder, plan: dict[str, Any]) -> str:
         f"batch_name = {_quoted(plan['name'])}",
         f"initialdir = {folder.root.parent}",
         f"output = {run}/submit/htcondor-$(Cluster).$(Process).out",
-        f"error = {run}/submit/htcondor-$(Cluster).$(Process).err",
         f"log = {run}/submit/{EVENTS}",
         "",
         "should_transfer_files = YES",

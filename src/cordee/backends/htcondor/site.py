@@ -32,8 +32,8 @@ _SLOTS = 'SlotType =!= "Dynamic" && SlotType =!= "Backfill" && BackfillSlot =!= 
 _NOT_UP = ("Owner", "Drained", "Delete", "Shutdown")
 _MAKERS = re.compile(r"\b(?:nvidia|amd|tesla|instinct|geforce|quadro|graphics)\b", re.IGNORECASE)
 _ASKED = (
-    "# [htcondor]               # what every job of this pool is submitted with, and the lengths of job that it knows;",
-    "# requirements, attributes, max_idle and classes are said by no pool: see its own pages for users",
+    "# [htcondor]               # what every job of this pool is submitted with: requirements and attributes; no pool says it,",
+    "# nor its lengths of job ([classes.NAME] max_time, attributes): see its own pages for users",
 )
 
 

@@ -39,23 +39,29 @@ ARGUMENTS = {
 LOADED = {  # run, [need] but for its memory, set-up lines, [env]
     "gpu-lab.sub": (
         "python train.py --data ./mnist --epochs 20 --lr 0.003",
-        {"gpus_per_node": 1, "cpus_per_rank": 4, "gpu": "capability >= 7.5, memory >= 16GiB"},
+        {"gpus_per_node": 1, "cpus_per_rank": 4, "gpu": "capability >= 7.5, memory >= 16GiB", "disk": "20GiB"},
         ["tar -xzf mnist.tar.gz", "export HOME=$_CONDOR_SCRATCH_DIR"],
         {"OMP_NUM_THREADS": "4"},
     ),
     "conda-pack.sub": (
         "python train.py --epochs 90 --out out-0",
-        {"gpus_per_node": 2, "ranks_per_node": 2, "cpus_per_rank": 4, "gpu": "capability >= 8, memory >= 40000MiB"},
+        {
+            "gpus_per_node": 2,
+            "ranks_per_node": 2,
+            "cpus_per_rank": 4,
+            "gpu": "capability >= 8, memory >= 40000MiB",
+            "disk": "30GiB",
+        },
         ["mkdir resnet", "tar -xzf resnet.tar.gz -C resnet", ". resnet/bin/activate"],
         {"WANDB_MODE": "offline", "GREETING": "say 'hi' to all", "NOTE": 'a"b', "ENVDIR": "resnet"},
     ),
     "checkpoints.sub": (
         "bash long.sh train.py --save state.pt",
-        {"gpus_per_node": 1, "cpus_per_rank": 8, "time": "3h"},
+        {"gpus_per_node": 1, "cpus_per_rank": 8, "time": "3h", "disk": "60GiB"},
         [],
         {},
     ),
-    "several.sub": ("python train.py --size small", {"cpus_per_rank": 1}, [], {}),
+    "several.sub": ("python train.py --size small", {"cpus_per_rank": 1, "disk": "1GiB"}, [], {}),
 }
 
 
@@ -126,6 +132,7 @@ def test_every_command_of_a_file_is_carried_over_or_listed(path):
         "arguments",
         "request_cpus",
         "request_memory",
+        "request_disk",
         "request_gpus",
         "should_transfer",
         "environment",
@@ -278,7 +285,7 @@ def test_how_a_job_is_stopped_and_started_again_is_carried_over():
     [
         ("+WantGPULab = true", "[htcondor] attributes"),
         ("MY.Project = 1", "[htcondor] attributes"),
-        ('+GPUJobLength = "long"', "[htcondor] classes"),
+        ('+GPUJobLength = "long"', "of [classes]"),
         ("requirements = HasAVX2", "[htcondor] requirements"),
         ("docker_image = debian:12", 'image = "docker://debian:12"'),
         ('+SingularityImage = "/cvmfs/a.sif"', 'image = "/cvmfs/a.sif"'),

@@ -46,7 +46,7 @@ _FORM = "not a form that could be read"
 _UNIVERSE = "only the universes vanilla, container and docker have a counterpart"
 _IMAGE = 'write an EDF with `image = "{0}"` and name it: environment = "NAME.toml"'
 _OF_SITE = "[htcondor] attributes of the cluster's profile says it for every job there"
-_LENGTH = f"a length of job of the site: [need] time chooses it, by [htcondor] classes of the cluster's profile; or {_OF_SITE}"
+_LENGTH = "a length of job of the site: [need] time chooses it, by `attributes` of [classes] in the cluster's profile"
 _MACHINES = "[htcondor] requirements of the cluster's profile says it for every job there"
 _HOME = "the run's folder comes home, at an eviction too: write below $CORDEE_RUN_DIR, or save with cordee.checkpointer"
 _CONTINUES = "Cordée continues a run by itself: [checkpoint] says where complete checkpoints lie, and how it goes on"
@@ -72,7 +72,7 @@ _FATES = {
         _MACHINES: "requirements rank",
         _LENGTH: "+gpujoblength",
         "[notify] tells people when a run has ended": "notification notify_user",
-        "[htcondor] max_idle of the cluster's profile": "max_idle max_materialize",
+        "`jobs` of [sweep] or [farm] says over how many jobs they are dealt out": "max_idle max_materialize",
         "the ranks get no environment of the submission there: name in [env] what they need": "getenv",
         "one run has one machine on HTCondor": "machine_count",
         "only GPUs that are good enough are asked for: [need] gpu": "gpus_maximum_capability gpus_minimum_runtime",
@@ -292,10 +292,8 @@ def _need(
             need["time"] = duration_text(seconds)
         else:
             submission.leave(duration, _FORM)
-    if disk := submission.value("request_disk"):
-        size = _bytes(disk.text, 10)
-        more = f'; [vet] min_disk = "{size_text(size)}" looks whether it is there' if size else ""
-        submission.leave(disk, f"no key asks for it{more}")
+    if disk := submission.number("request_disk", lambda text: _bytes(text, 10)):
+        need["disk"] = size_text(disk)
     return need
 
 
