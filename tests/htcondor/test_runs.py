@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cordee.testing.patience import wait_until
+from cordee.testing.programs import COUNTING
 from support.data.corpora import pack_corpus
 
 pytestmark = pytest.mark.usefixtures("real")
@@ -141,11 +142,15 @@ def test_a_job_that_was_removed_by_hand_is_over_and_can_be_resumed(job, start, h
 
 def test_what_does_not_fit_into_one_start_goes_on_in_the_next(job, start, profile):
     profile.write_text(profile.read_text() + '[classes.short]\nmax_time = "14s"\n')
-    run = start(job("python train.py 150 0.1"), need__time=60.0, checkpoint__grace=4.0)
+    script = COUNTING + "\nwith open('starts.txt', 'a') as file:\n    file.write(f'from {start}\\n')\n"
+    run = start(job("python train.py 150 0.1", script=script), need__time=60.0, checkpoint__grace=4.0)
     state = run.wait_end()
     assert state.state == "finished", state.text
     assert [one["reason"] for one in state.chain] == ["time_limit"] * (state.segments - 1)
     assert state.segments > 1
+    starts = (run.folder.code / "starts.txt").read_text().splitlines()
+    assert len(starts) == state.segments  # what a script keeps beside its code goes along, too
+    assert not list(run.folder.checkpoints.glob(".kept-*"))
 
 
 def test_data_that_is_gone_holds_the_run_until_it_is_back(job, start, tmp_path, htcondor):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cordee.backends.htcondor.node.ads import LUGGAGE, CondorStart
-from cordee.backends.htcondor.node.sandbox import LINKS, Sandbox
+from cordee.backends.htcondor.node.sandbox import AGAIN, EVICTED, KEPT, LINKS, Sandbox
 from cordee.runs.folder import RunFolder
 
 RUN = "t-20261128T120000Z-abcd"
@@ -115,13 +115,14 @@ def test_what_was_made_goes_home_and_what_came_along_does_not(tmp_path):
     (folder.journal / "supervisor-1.jsonl").write_text("x")
     (folder.control / "supervisor.log").write_text("said")
     (folder.control / "rendezvous.json").write_text("{}")
-    sandbox.leave()
+    sandbox.leave(here(), EVICTED)
     left = {str(path.relative_to(folder.root)) for path in folder.root.rglob("*") if not path.is_dir()}
     assert left == {
         "code/result.csv",
         "code/pkg/notes.txt",
         "checkpoints/step-1/w",
         f"checkpoints/{LINKS}",
+        f"checkpoints/{KEPT}000001.tar",
         "journal/supervisor-1.jsonl",
         "control/supervisor.log",
     }
@@ -134,7 +135,7 @@ def test_the_next_start_has_what_an_eviction_kept_links_too(tmp_path):
     (first.folder.code / "notes.txt").write_text("changed")
     (first.folder.checkpoints / "step-1").mkdir()
     (first.folder.checkpoints / "latest").symlink_to(first.folder.checkpoints / "step-1")
-    first.leave()
+    first.leave(here(), EVICTED)
     (tmp_path / "b").mkdir()
     first.folder.root.rename(tmp_path / "b" / RUN)  # as HTCondor brings it back
     second = arrival(tmp_path / "b", plan(), {"train.py": "pass", "notes.txt": "old"})
@@ -142,8 +143,39 @@ def test_the_next_start_has_what_an_eviction_kept_links_too(tmp_path):
     assert (second.folder.code / "notes.txt").read_text() == "changed"
     assert (second.folder.code / "train.py").read_text() == "pass"
     assert (second.folder.checkpoints / "latest").resolve() == second.folder.checkpoints / "step-1"
-    second.leave()
+    second.leave(here(), EVICTED)
     assert (second.folder.code / "notes.txt").is_file()  # it is not at home yet
+
+
+def test_what_a_start_that_ends_by_itself_has_changed_is_there_in_the_next(tmp_path):
+    first = arrival(tmp_path / "a", plan(), {"train.py": "pass"})
+    (first.folder.checkpoints / "last.pt").write_text("old")
+    (first.folder.checkpoints / "step-1").write_text("stays")
+    first.arrive(here())
+    (first.folder.code / "table.csv").write_text("1\n")
+    (first.folder.checkpoints / "last.pt").write_text("newer")
+    first.leave(here(), AGAIN)
+    second = arrival(tmp_path / "b", plan(), {"train.py": "pass"})
+    kept = f"{KEPT}000001.tar"
+    (second.folder.checkpoints / kept).write_bytes((first.folder.checkpoints / kept).read_bytes())
+    (second.folder.checkpoints / "last.pt").write_text("old")  # an eviction before had kept it
+    second.arrive(here())
+    assert (second.folder.code / "table.csv").read_text() == "1\n"
+    assert (second.folder.checkpoints / "last.pt").read_text() == "newer"
+    assert [path.name for path in second.folder.checkpoints.iterdir()] == ["last.pt"]
+
+
+def test_an_eviction_after_that_has_the_last_word(tmp_path):
+    sandbox = arrival(tmp_path, plan(), {"train.py": "pass"})
+    (sandbox.folder.code).mkdir(exist_ok=True)
+    (sandbox.folder.code / "table.csv").write_text("of the eviction")
+    (tmp_path / "old.csv").write_text("of the start before")
+    for start, names in ((1, ["old.csv"]), (2, [])):
+        with tarfile.open(sandbox.folder.checkpoints / f"{KEPT}{start:06d}.tar", "w") as archive:
+            for name in names:
+                archive.add(tmp_path / name, arcname="code/table.csv")
+    sandbox.arrive(here())
+    assert (sandbox.folder.code / "table.csv").read_text() == "of the eviction"
 
 
 def test_code_cannot_be_unpacked_outside(tmp_path):

@@ -17,7 +17,7 @@ from typing import Optional
 
 from cordee.backends.htcondor.node.ads import EXIT_AGAIN, STARTED, CondorStart
 from cordee.backends.htcondor.node.home import CheckpointsHome, WayHome
-from cordee.backends.htcondor.node.sandbox import Sandbox
+from cordee.backends.htcondor.node.sandbox import AGAIN, EVICTED, Sandbox
 from cordee.control.keeper import Keeper
 from cordee.core.errors import CordeeError
 from cordee.core.parts import load
@@ -39,27 +39,27 @@ class FirstProcess(Keeper):
     Args:
         folder: the run's folder.
         here: this start.
+        told: receives the signals by which HTCondor wants the machine back.
     """
 
-    def __init__(self, folder: RunFolder, here: CondorStart) -> None:
+    def __init__(self, folder: RunFolder, here: CondorStart, told: list[int]) -> None:
         super().__init__(folder, [here.node], here.node)
-        self._here = here
-        self._leaving = False
-        self._told: set[int] = set()
+        self._here, self._told = here, told
+        self._passed_on: set[int] = set()
 
     def _heed_signals(self) -> None:
         super()._heed_signals()
         signal.signal(signal.SIGTERM, self._leave_soon)
 
-    def _leave_soon(self, *_: object) -> None:
-        self._leaving = True
+    def _leave_soon(self, number: int, _: object) -> None:
+        self._told.append(number)
         self._waking.called = True
 
     def _keep(self) -> bool:
         kept = super()._keep()
         pid = self.supervisor.known.get("pid", 0)
-        if self._leaving and pid not in self._told and self.supervisor.alive():
-            self._told.add(pid)
+        if self._told and pid not in self._passed_on and self.supervisor.alive():
+            self._passed_on.add(pid)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
         return kept
@@ -78,22 +78,25 @@ def main() -> int:
     if here is None:
         say("cordee: this is no job of HTCondor")
         return EXIT_NO_RUN
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the supervisor may call before it is waited for
     sandbox = Sandbox(scratch, parser.parse_args().run)
     _set_environment(scratch, here)
+    code = EXIT_NO_RUN
     try:
         sandbox.arrive(here)
-        return _run(sandbox.folder, here)
+        code = EXIT_AGAIN if told else _run(sandbox.folder, here, told)
     except (CordeeError, OSError, ValueError, KeyError) as error:
         say(f"cordee: the run cannot begin on {here.node}: {type(error).__name__}: {error}")
-        return EXIT_NO_RUN
     finally:
         with suppress(OSError):
-            sandbox.leave()
+            sandbox.leave(here, None if code == 0 else EVICTED if told else AGAIN)
+    return code
 
 
-def _run(folder: RunFolder, here: CondorStart) -> int:
-    keeper = FirstProcess(folder, here)
+def _run(folder: RunFolder, here: CondorStart, told: list[int]) -> int:
+    keeper = FirstProcess(folder, here, told)
     way_home = WayHome(folder, lambda: JournalFollower(folder, keep=False).read())
     step, timeouts = keeper.plan.step, keeper.plan.timeouts
     finder = load(part_in(keeper.plan.node_parts, checkpoint.PART))(

@@ -16,6 +16,7 @@ from typing import Optional
 
 from cordee.backends.htcondor.node.ads import CLIENT
 from cordee.backends.htcondor.node.chirp import Chirp
+from cordee.backends.htcondor.node.sandbox import KEPT
 from cordee.runs.checkpoint import Checkpoint, CheckpointFinder
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.state import RunState
@@ -86,6 +87,8 @@ class WayHome:
             self._next_telemetry = time.monotonic() + _TELEMETRY_S
         if not everything:
             self._fetch_requests(chirp)
+        elif self._state().ended:
+            self._forget_what_was_kept(chirp)
         self._tell(chirp, due)
 
     def _files(self, telemetry: bool) -> Iterator[Path]:
@@ -121,6 +124,13 @@ class WayHome:
             if name.endswith(".json") and not name.startswith("."):
                 data = chirp.read(f"{there}/{name}")
                 write_atomically(self._folder.requests / name, data)
+                chirp.remove(f"{there}/{name}")
+
+    def _forget_what_was_kept(self, chirp: Chirp) -> None:
+        """Remove at home what was there for a next start."""
+        there = self._at_home(self._folder.checkpoints)
+        for name in chirp.names(there):
+            if name.startswith(KEPT):
                 chirp.remove(f"{there}/{name}")
 
     def _tell(self, chirp: Chirp, steps: bool) -> None:

@@ -14,7 +14,7 @@ import stat
 import tarfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator, Optional
 
 from cordee.backends.htcondor.node.ads import CLIENT, LUGGAGE, CondorStart
 from cordee.control.identity import identity
@@ -24,6 +24,9 @@ from cordee.runs.folder import RunFolder, say, write_atomically
 _HOME_S, _HOME_SHARE = 3.0, 0.3
 # In `checkpoints/`: the links that a start has made.
 LINKS = ".links.json"
+# There too, with the number of the start that made it: what an eviction would have kept. See decision 104.
+KEPT = ".kept-"
+EVICTED, AGAIN = "evicted", "again"
 _EPOCH = re.compile(r"supervisor-(\d+)\.jsonl$")
 
 
@@ -38,6 +41,7 @@ class Sandbox:
     def __init__(self, scratch: Path, run: str) -> None:
         self.scratch, self.folder = scratch, RunFolder(scratch / run)
         self._unpacked: dict[Path, tuple[int, int]] = {}
+        self._saves: dict[Path, tuple[int, int]] = {}
         self._made: list[Path] = []
 
     def arrive(self, here: CondorStart) -> None:
@@ -55,14 +59,22 @@ class Sandbox:
             path.mkdir(mode=0o700, exist_ok=True)
             path.chmod(0o700)
         self._unpack()
+        self._put_back()
         self._restore_links()
         self._claim_earlier_epochs()
         plan = json.loads(folder.plan.read_text())
         self._fit(plan, here)
         write_atomically(folder.plan, json.dumps(plan, indent=1))
 
-    def leave(self) -> None:
-        """Leave in the run's folder what is to go home: what was made or changed here."""
+    def leave(self, here: CondorStart, next_start: Optional[str]) -> None:
+        """Leave in the run's folder what is to go home: what was made or changed here.
+
+        Args:
+            here: this start.
+            next_start: why there is one: "evicted", or "again" where the job ends by itself; None: the run is over. An eviction
+                keeps all for the next start. After "again" that one gets what was submitted, and what an earlier eviction kept, so
+                that what has changed since is put beside it.
+        """
         for path in (*self._made, self.folder.journal / CLIENT, self.folder.plan):
             with suppress(OSError):
                 path.unlink()
@@ -81,6 +93,44 @@ class Sandbox:
                 if not stat.S_ISREG(state.st_mode) or self._unpacked.get(path) == (state.st_size, state.st_mtime_ns):
                     path.unlink()
         write_atomically(self.folder.checkpoints / LINKS, json.dumps(links, indent=1))
+        if next_start is not None:
+            with tarfile.open(self.folder.checkpoints / f"{KEPT}{here.start:06d}.tar", "w") as archive:
+                for path in self._changed() if next_start == AGAIN else ():
+                    archive.add(path, arcname=str(path.relative_to(self.folder.root)))
+
+    def _changed(self) -> Iterator[Path]:
+        """Yield the files that the script has beside its code, and the saves that were written over here."""
+        for place, _, names in os.walk(self.folder.code):
+            yield from (Path(place, name) for name in names)
+        for path, state in self._saves.items():
+            with suppress(OSError):
+                now = path.stat()
+                if (now.st_size, now.st_mtime_ns) != state:
+                    yield path
+
+    def _put_back(self) -> None:
+        """Put what the start before this one had changed where it was, unless an eviction came after it; remember the saves."""
+        kept = sorted(self.folder.checkpoints.glob(f"{KEPT}*.tar"))
+        if kept:
+            with tarfile.open(kept[-1]) as archive:
+                for member in archive:
+                    if member.isreg() and ".." not in member.name.split("/") and not member.name.startswith("/"):
+                        self._extract(archive, member, self.folder.root / member.name)
+        for path in kept:
+            path.unlink()
+        for place, _, names in os.walk(self.folder.checkpoints):
+            for name in names:
+                state = os.lstat(os.path.join(place, name))
+                self._saves[Path(place, name)] = (state.st_size, state.st_mtime_ns)
+
+    @staticmethod
+    def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        source = archive.extractfile(member)
+        assert source is not None
+        with source, open(path, "wb") as target:
+            shutil.copyfileobj(source, target)
+        path.chmod(member.mode)
 
     def _target(self, link: Path) -> str:
         """Return where a link leads to, in words that hold in the next scratch folder too."""
@@ -102,11 +152,7 @@ class Sandbox:
                 elif member.isdir():
                     path.mkdir(mode=0o700)
                 elif member.isreg():
-                    source = archive.extractfile(member)
-                    assert source is not None
-                    with source, open(path, "wb") as target:
-                        shutil.copyfileobj(source, target)
-                    path.chmod(member.mode)
+                    self._extract(archive, member, path)
                     state = path.lstat()
                     self._unpacked[path] = (state.st_size, state.st_mtime_ns)
 
