@@ -193,7 +193,8 @@ def _pack_node_side(folder: RunFolder) -> None:
 
 def _in_queue(job: CondorJob, at: float) -> Standing:
     state = state_of(job)
-    return Standing(state.standing, job.id, state.text, at=at, next=state.next)
+    text = state.text or ("no machine has taken it yet" if state.standing == "waiting" else "")
+    return Standing(state.standing, job.id, text, at=at, next=state.next)
 
 
 def _submitted(folder: RunFolder) -> str:
