@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -122,7 +123,9 @@ def test_a_run_that_is_killed_without_a_word_starts_again(job, start, htcondor):
 
 
 def test_the_access_point_may_die_under_it(job, start, htcondor, profile):
-    profile.write_text(profile.read_text().replace("= 20 ", "= 300 "))  # on a busy machine it is away for longer than 20 s
+    profile.write_text(
+        profile.read_text().replace("= 20 ", "= 300 ")
+    )  # on a busy machine it is away for longer than 20 s
     run = start(job("python train.py 120 0.1"))
     run.wait_step(5)
     htcondor.kill_schedd()
@@ -206,3 +209,94 @@ def test_several_nodes_are_refused_with_what_to_do(job, profile, tmp_path, htcon
     )
     assert done.returncode != 0
     assert "gpus_per_node" in done.stderr
+
+
+BIG = """
+import os, cordee
+cordee.log(step=1, loss=1.0)
+os.makedirs("closed")
+open("closed/secret", "w").write("s")
+os.chmod("closed/secret", 0)
+os.chmod("closed", 0o555)
+with open("big.bin", "wb") as file:
+    for _ in range(1500):
+        file.write(os.urandom(1 << 20))
+"""
+
+
+def test_a_run_has_ended_when_what_it_made_is_at_home(job, start, htcondor):
+    run = start(job("python train.py", '[need]\ndisk = "3GB"', BIG))
+    events = run.folder.submit / "htcondor.log"
+    wait_until(lambda: "Started transferring output" in events.read_text(), 120.0)
+    htcondor.command("condor_vacate_job", "-fast", run.job)
+    state = run.wait_end(300.0)
+    assert state.state == "finished", state.text
+    assert (run.folder.code / "big.bin").stat().st_size == 1500 << 20
+    assert (run.folder.code / "closed" / "secret").read_text() == "s"
+
+
+def test_a_killed_first_process_costs_what_had_not_come_home(job, start, htcondor):
+    run = start(job("python train.py 80 0.1"))
+    run.wait(lambda state: state.checkpoint and (run.folder.checkpoints / state.checkpoint).exists())
+    (first,) = [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if b"cordee.backends.htcondor.node.first" in _words(path) and run.folder.id.encode() in _words(path)
+    ]
+    os.kill(first, signal.SIGKILL)
+    state = run.wait_end()
+    assert (state.state, state.segments) == ("finished", 2), state.text
+    assert int(re.findall(rb"from (\d+)", run.output())[-1]) >= 5
+    assert run.folder.node_zip.is_file()
+    assert json.loads(run.folder.plan.read_text())["folder"] == str(run.folder.root)
+
+
+def _words(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+OVERWRITING = """
+import os, pathlib, sys, time, cordee
+path = pathlib.Path("out/last.pt")
+path.parent.mkdir(exist_ok=True)
+step = int(path.read_text()) if path.exists() else 0
+print("from", step, flush=True)
+while step < 60:
+    step += 1
+    time.sleep(0.2)
+    cordee.log(step=step, loss=1.0)
+    new = path.with_name("new")
+    new.write_text(str(step))
+    new.rename(path)
+"""
+
+
+def test_a_save_that_is_written_over_does_not_go_back_in_time(job, start, htcondor):
+    run = start(job("python train.py", '[checkpoint]\npath = "out"\npattern = "last.pt"\nresume = "self"', OVERWRITING))
+    home = run.folder.checkpoints / "last.pt"
+    run.wait_step(6)
+    htcondor.command("condor_vacate_job", run.job)
+    run.wait(lambda state: state.segments == 2 and (state.step or 0) > 14)
+    wait_until(lambda: home.exists() and int(home.read_text() or 0) > 12, 60.0)
+    sent = int(home.read_text())
+    htcondor.command("condor_vacate_job", "-fast", run.job)
+    assert run.wait_end().state == "finished"
+    begun = [int(step) for step in re.findall(rb"from (\d+)", run.output())]
+    assert begun[-1] >= sent
+    assert home.read_text() == "60"
+    assert not [path.name for path in run.folder.checkpoints.iterdir() if path.name.startswith((".kept", ".sent"))]
+
+
+def test_a_run_that_was_cancelled_in_the_queue_can_be_resumed(job, start, htcondor):
+    for machine in htcondor.machine_names:
+        htcondor.kill_machine(machine)
+    run = start(job("python train.py 10 0.1"))
+    assert run.cordee("cancel").returncode == 0
+    for machine in htcondor.machine_names:
+        htcondor.start_machine(machine)
+    resumed = run.cordee("resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert run.state.state == "finished"

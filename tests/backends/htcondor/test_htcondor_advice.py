@@ -149,7 +149,7 @@ def test_an_evicted_run_goes_on_by_itself_from_what_was_saved(run, pool):
     assert any("it begins anew" in finding.text for finding in advice_of(run).findings)
     client_journal(run.journal).append("checkpoint_seen", name="step-0010", step=10)
     evicted = next(finding for finding in advice_of(run).findings if finding.rule == "evicted")
-    assert evicted.text == "its machine was taken back; it goes on when there is another, from step-0010"
+    assert evicted.text == "it had to leave its machine; it goes on when there is another, from step-0010"
     assert evicted.severity == "info"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.backends.htcondor.node.ads import LUGGAGE, CondorStart
+from cordee.backends.htcondor.node.ads import LAST_WORDS, LUGGAGE, OUTPUTS, CondorStart
 from cordee.backends.htcondor.node.sandbox import AGAIN, EVICTED, KEPT, LINKS, Sandbox
 from cordee.runs.folder import RunFolder
 
@@ -57,13 +57,17 @@ def arrival(scratch: Path, document: dict[str, object], code: dict[str, str]) ->
     return Sandbox(scratch, RUN)
 
 
+def no_fetch(path: str, target: Path) -> None:
+    raise AssertionError(f"{path} was fetched")
+
+
 def here(vacate_s: float | None = None) -> CondorStart:
     return CondorStart("12.0", 1, "node7", vacate_s)
 
 
 def test_paths_lead_to_where_things_are_here(tmp_path):
     sandbox = arrival(tmp_path, plan(seen_as="ck"), {"train.py": "pass"})
-    sandbox.arrive(here())
+    sandbox.arrive(here(), no_fetch)
     root, found = tmp_path / RUN, json.loads((tmp_path / RUN / "plan.json").read_text())
     step = found["steps"][0]
     assert (found["folder"], found["workdir"], found["job_folder"]) == (str(root), f"{root}/code", JOB)
@@ -86,7 +90,7 @@ def test_paths_lead_to_where_things_are_here(tmp_path):
 @pytest.mark.parametrize(("vacate_s", "grace_s"), [(None, 120.0), (600.0, 120.0), (10.0, 7.0), (2.0, 1.0)])
 def test_no_save_takes_longer_than_the_machine_waits(tmp_path, vacate_s, grace_s):
     sandbox = arrival(tmp_path, plan(), {})
-    sandbox.arrive(here(vacate_s))
+    sandbox.arrive(here(vacate_s), no_fetch)
     found = json.loads((tmp_path / RUN / "plan.json").read_text())
     assert found["steps"][0]["checkpoint"]["grace_s"] == grace_s
 
@@ -95,7 +99,7 @@ def test_earlier_starts_have_their_epochs(tmp_path):
     sandbox = arrival(tmp_path, plan(), {})
     for epoch in (1, 3):
         (sandbox.folder.journal / f"supervisor-{epoch}.jsonl").write_text("")
-    sandbox.arrive(here())
+    sandbox.arrive(here(), no_fetch)
     owners = sorted((sandbox.folder.control / "epochs").glob("*/owner.json"))
     assert [path.parent.name for path in owners] == ["1", "3"]
     assert json.loads(owners[0].read_text())["job"] is None
@@ -103,7 +107,7 @@ def test_earlier_starts_have_their_epochs(tmp_path):
 
 def test_what_was_made_goes_home_and_what_came_along_does_not(tmp_path):
     sandbox = arrival(tmp_path, plan(seen_as="ck"), {"train.py": "pass", "pkg/notes.txt": "old"})
-    sandbox.arrive(here())
+    sandbox.arrive(here(), no_fetch)
     folder = sandbox.folder
     (folder.code / "result.csv").write_text("1")
     (folder.code / "pkg" / "notes.txt").write_text("new words")
@@ -116,13 +120,14 @@ def test_what_was_made_goes_home_and_what_came_along_does_not(tmp_path):
     (folder.control / "supervisor.log").write_text("said")
     (folder.control / "rendezvous.json").write_text("{}")
     sandbox.leave(here(), EVICTED)
-    left = {str(path.relative_to(folder.root)) for path in folder.root.rglob("*") if not path.is_dir()}
+    coming = [folder.root / name for name in (*OUTPUTS, "journal")]
+    left = {str(path.relative_to(folder.root)) for top in coming for path in top.rglob("*") if not path.is_dir()}
     assert left == {
         "code/result.csv",
         "code/pkg/notes.txt",
         "checkpoints/step-1/w",
         f"checkpoints/{LINKS}",
-        f"checkpoints/{KEPT}000001.tar",
+        f"checkpoints/{KEPT}000000012-000001.tar",
         "journal/supervisor-1.jsonl",
         "control/supervisor.log",
     }
@@ -131,7 +136,7 @@ def test_what_was_made_goes_home_and_what_came_along_does_not(tmp_path):
 
 def test_the_next_start_has_what_an_eviction_kept_links_too(tmp_path):
     first = arrival(tmp_path / "a", plan(), {"train.py": "pass", "notes.txt": "old"})
-    first.arrive(here())
+    first.arrive(here(), no_fetch)
     (first.folder.code / "notes.txt").write_text("changed")
     (first.folder.checkpoints / "step-1").mkdir()
     (first.folder.checkpoints / "latest").symlink_to(first.folder.checkpoints / "step-1")
@@ -139,7 +144,7 @@ def test_the_next_start_has_what_an_eviction_kept_links_too(tmp_path):
     (tmp_path / "b").mkdir()
     first.folder.root.rename(tmp_path / "b" / RUN)  # as HTCondor brings it back
     second = arrival(tmp_path / "b", plan(), {"train.py": "pass", "notes.txt": "old"})
-    second.arrive(here())
+    second.arrive(here(), no_fetch)
     assert (second.folder.code / "notes.txt").read_text() == "changed"
     assert (second.folder.code / "train.py").read_text() == "pass"
     assert (second.folder.checkpoints / "latest").resolve() == second.folder.checkpoints / "step-1"
@@ -151,18 +156,63 @@ def test_what_a_start_that_ends_by_itself_has_changed_is_there_in_the_next(tmp_p
     first = arrival(tmp_path / "a", plan(), {"train.py": "pass"})
     (first.folder.checkpoints / "last.pt").write_text("old")
     (first.folder.checkpoints / "step-1").write_text("stays")
-    first.arrive(here())
+    first.arrive(here(), no_fetch)
     (first.folder.code / "table.csv").write_text("1\n")
     (first.folder.checkpoints / "last.pt").write_text("newer")
     first.leave(here(), AGAIN)
     second = arrival(tmp_path / "b", plan(), {"train.py": "pass"})
-    kept = f"{KEPT}000001.tar"
+    kept = f"{KEPT}000000012-000001.tar"
     (second.folder.checkpoints / kept).write_bytes((first.folder.checkpoints / kept).read_bytes())
     (second.folder.checkpoints / "last.pt").write_text("old")  # an eviction before had kept it
-    second.arrive(here())
+    second.arrive(here(), no_fetch)
     assert (second.folder.code / "table.csv").read_text() == "1\n"
     assert (second.folder.checkpoints / "last.pt").read_text() == "newer"
     assert [path.name for path in second.folder.checkpoints.iterdir()] == ["last.pt"]
+
+
+def test_a_save_that_is_written_over_is_the_newest_that_came_home(tmp_path):
+    sandbox = arrival(tmp_path, plan(), {"train.py": "pass"})
+    saves = sandbox.folder.checkpoints
+    (saves / "last.pt").write_text("kept by an eviction")
+    with tarfile.open(saves / f"{KEPT}000000012-000001.tar", "w"):
+        pass
+    (saves / ".sent-000000012-000002").write_text("last.pt")
+    (saves / ".sent-000000011-000009").write_text("last.pt")  # of an earlier job
+
+    def fetch(path: str, target: Path) -> None:
+        assert path == f"{RUN}/checkpoints/last.pt"
+        target.write_text("newer")
+
+    sandbox.arrive(CondorStart("12.0", 3, "node7"), fetch)
+    assert (saves / "last.pt").read_text() == "newer"
+    assert [path.name for path in saves.iterdir()] == ["last.pt"]
+
+
+def test_the_end_of_a_run_comes_home_after_all_else(tmp_path):
+    sandbox = arrival(tmp_path, plan(), {})
+    sandbox.arrive(here(), no_fetch)
+    path = sandbox.folder.journal / "supervisor-2.jsonl"
+    path.write_text('{"event":"progress"}\n{"event":"ended","state":"finished"}\n{"event":"late"}\n')
+    sandbox.leave(here(), None)
+    assert path.read_text() == '{"event":"progress"}\n'
+    assert (tmp_path / LAST_WORDS).read_text() == '{"event":"ended","state":"finished"}\n{"event":"late"}\n'
+
+
+def test_what_a_script_has_closed_comes_home(tmp_path):
+    sandbox = arrival(tmp_path, plan(), {"train.py": "pass"})
+    sandbox.arrive(here(), no_fetch)
+    closed = sandbox.folder.code / "closed"
+    (closed / "below").mkdir(parents=True)
+    (closed / "link").symlink_to("below")
+    (closed / "secret").write_text("s")
+    (closed / "secret").chmod(0)
+    closed.chmod(0o555)
+    (sandbox.folder.code / "link").unlink()
+    (sandbox.folder.code / "link").write_text("a file now")
+    sandbox.leave(here(), EVICTED)
+    assert (closed / "secret").stat().st_mode & 0o400
+    assert not (closed / "link").is_symlink()
+    assert (sandbox.folder.code / "link").read_text() == "a file now"
 
 
 def test_an_eviction_after_that_has_the_last_word(tmp_path):
@@ -171,10 +221,10 @@ def test_an_eviction_after_that_has_the_last_word(tmp_path):
     (sandbox.folder.code / "table.csv").write_text("of the eviction")
     (tmp_path / "old.csv").write_text("of the start before")
     for start, names in ((1, ["old.csv"]), (2, [])):
-        with tarfile.open(sandbox.folder.checkpoints / f"{KEPT}{start:06d}.tar", "w") as archive:
+        with tarfile.open(sandbox.folder.checkpoints / f"{KEPT}000000012-{start:06d}.tar", "w") as archive:
             for name in names:
                 archive.add(tmp_path / name, arcname="code/table.csv")
-    sandbox.arrive(here())
+    sandbox.arrive(here(), no_fetch)
     assert (sandbox.folder.code / "table.csv").read_text() == "of the eviction"
 
 
@@ -183,7 +233,7 @@ def test_code_cannot_be_unpacked_outside(tmp_path):
     with tarfile.open(sandbox.folder.submit / LUGGAGE, "w:gz") as archive:
         (tmp_path / "x").write_text("x")
         archive.add(tmp_path / "x", arcname="../../evil")
-    sandbox.arrive(here())
+    sandbox.arrive(here(), no_fetch)
     assert not (tmp_path / "evil").exists()
 
 
@@ -200,6 +250,6 @@ def test_a_start_knows_itself_by_the_ads(tmp_path, monkeypatch):
 def test_a_folder_is_private_again_wherever_it_came_through(tmp_path):
     sandbox = arrival(tmp_path, plan(), {})
     os.chmod(sandbox.folder.root, 0o755)
-    sandbox.arrive(here())
+    sandbox.arrive(here(), no_fetch)
     assert os.stat(RunFolder(sandbox.folder.root).requests).st_mode & 0o777 == 0o700
     assert os.stat(sandbox.folder.root).st_mode & 0o777 == 0o700

@@ -54,7 +54,7 @@ def arrives(path: Path, content: bytes) -> None:
 
 def test_what_grows_comes_home_and_the_rest_at_the_end(places):
     (places.here.journal / "supervisor-1.jsonl").write_bytes(b"one\n")
-    (places.here.journal / "client.jsonl").write_bytes(b"as it was\n")
+    (places.here.journal / "asked.jsonl").write_bytes(b"as it was\n")
     (places.home.journal / "client.jsonl").write_bytes(b"as it was\nand went on\n")
     way = way_home(places)
     way.start()
@@ -137,7 +137,7 @@ class Finder(CheckpointFinder):
 def test_the_newest_checkpoint_comes_home_whole_and_the_former_one_goes(places, monkeypatch):
     monkeypatch.setattr("cordee.backends.htcondor.node.home._EVERY_S", 0.05)
     finder, home = Finder(), places.home.checkpoints
-    saves = CheckpointsHome(places.here, finder, places.connect)
+    saves = CheckpointsHome(places.here, finder, "000000001-000000", places.connect)
     saves.start()
     for step in (1, 2):
         finder.make(places.here.checkpoints, f"step-{step}", bytes([step]) * 9_000_000)
@@ -151,7 +151,7 @@ def test_the_newest_checkpoint_comes_home_whole_and_the_former_one_goes(places, 
 def test_a_checkpoint_that_changes_on_its_way_is_not_taken_for_one(places, monkeypatch):
     monkeypatch.setattr("cordee.backends.htcondor.node.home._EVERY_S", 0.05)
     finder = Finder()
-    saves = CheckpointsHome(places.here, finder, places.connect)
+    saves = CheckpointsHome(places.here, finder, "000000001-000000", places.connect)
     saves.start()
     finder.make(places.here.checkpoints, "step-1", b"x")
     path = places.here.checkpoints / "step-1" / "weights"

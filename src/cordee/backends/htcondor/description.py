@@ -8,7 +8,7 @@ import shlex
 import sys
 from typing import Any
 
-from cordee.backends.htcondor.node.ads import EXIT_AGAIN, LUGGAGE, NODE_SIDE
+from cordee.backends.htcondor.node.ads import EXIT_AGAIN, LAST_WORDS, LAST_WORDS_HOME, LUGGAGE, NODE_SIDE, OUTPUTS
 from cordee.core.units import parse_size
 from cordee.machine.processes.module_command import START
 from cordee.runs.folder import RunFolder
@@ -32,7 +32,8 @@ run={run}
 start={start}
 exec 2>&1
 # All that is to come home must be there, whatever happens.
-mkdir -p "$run/journal" "$run/logs" "$run/submit"
+for name in {outputs}; do mkdir -p "$run/$name"; done
+: >{last_words}
 PATH=${{PATH:-/usr/local/bin:/usr/bin:/bin}}; export PATH
 for python in {pythons}; do
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && break
@@ -61,6 +62,8 @@ def program(folder: RunFolder, plan: dict[str, Any]) -> str:
         pythons=shlex.join(names),
         no_python=EXIT_NO_PYTHON,
         node_side=NODE_SIDE,
+        outputs=shlex.join((*OUTPUTS, "journal")),
+        last_words=LAST_WORDS,
     )
 
 
@@ -86,11 +89,13 @@ def description(folder: RunFolder, plan: dict[str, Any]) -> str:
         "should_transfer_files = YES",
         "preserve_relative_paths = True",
         f"transfer_input_files = {', '.join(inputs)}",
-        f"transfer_output_files = {run}",
+        f"transfer_output_files = {', '.join(f'{run}/{name}' for name in (*OUTPUTS, 'journal'))}, {LAST_WORDS}",
+        f'transfer_output_remaps = "{LAST_WORDS} = {run}/journal/{LAST_WORDS_HOME}"',
         "when_to_transfer_output = ON_EXIT_OR_EVICT",
         f"job_max_vacate_time = {math.ceil(step['checkpoint']['grace_s']) + _MORE_VACATE_S}",
         *([] if "JobLeaseDuration" in attributes else [f"job_lease_duration = {_LEASE_S}"]),
-        f"# The run goes on in another start of this job.\non_exit_remove = ExitCode =!= {EXIT_AGAIN}",
+        "# The run goes on in another start of this job, also where its first process was killed.",
+        f"on_exit_remove = ExitBySignal =!= True && ExitCode =!= {EXIT_AGAIN}",
         f"on_exit_hold = ExitCode =?= {EXIT_NO_PYTHON}",
         'on_exit_hold_reason = "no Python of version 3.9 or later on the machine"',
         f"on_exit_hold_subcode = {EXIT_NO_PYTHON}",

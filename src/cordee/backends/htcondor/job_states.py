@@ -8,7 +8,7 @@ from cordee.backends.htcondor.holds import hold_of
 from cordee.backends.htcondor.queue import COMPLETED, HELD, IDLE, REMOVED, SENDING, SUSPENDED, CondorJob
 from cordee.core.units import utc_text
 
-EVICTED = "its machine was taken back; it goes on when there is another"
+EVICTED = "it had to leave its machine; it goes on when there is another"
 
 
 class JobState(NamedTuple):

@@ -8,12 +8,13 @@ import shutil
 import tarfile
 import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from cordee.backends.htcondor.description import DESCRIPTION, EVENTS, PROGRAM, description, program
 from cordee.backends.htcondor.job_states import end_words, state_of
-from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE
+from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE, OPTIONAL
 from cordee.backends.htcondor.queue import (
     RUNNING,
     CondorJob,
@@ -70,6 +71,8 @@ class HTCondorSubmitter(Submitter):
         journal = client_journal(folder.journal)
         journal.append("placing")
         self._pack(folder, plan)
+        for path in folder.requests.glob("*.json"):
+            path.unlink(missing_ok=True)  # what was asked of an earlier job
 
         def place() -> str:
             nonlocal asking
@@ -139,6 +142,9 @@ class HTCondorSubmitter(Submitter):
             return Standing("gone", known, text, at=self._asked_at)
         last = ended or job
         assert last is not None
+        for name in OPTIONAL:
+            with suppress(OSError):  # it holds something, or is not there
+                (folder.root / name).rmdir()
         if ended is not None:
             self._ended[last.id] = ended
         since = last.ad.get("CompletionDate") or last.ad.get("EnteredCurrentStatus") or self._asked_at
@@ -264,4 +270,10 @@ def _bring_home(job: CondorJob, folder: RunFolder) -> None:
     kept = _kept_at(job) if job.starts else None
     source = kept / folder.id if kept is not None else None
     if source is not None and os.access(source, os.R_OK | os.X_OK):
-        shutil.copytree(source, folder.root, symlinks=True, dirs_exist_ok=True)
+        for place, _, names in os.walk(source):
+            target = folder.root / os.path.relpath(place, source)
+            target.mkdir(mode=0o700, exist_ok=True)
+            for name in names:
+                there, here = Path(place, name), target / name
+                if not here.exists() or here.stat().st_mtime < there.stat().st_mtime:  # what came home later is newer
+                    shutil.copy2(there, here)

@@ -10,8 +10,14 @@ from typing import NamedTuple, Optional
 EXIT_AGAIN = 99
 # In the run's `submit/`: what it consists of, and the node side of Cordée.
 LUGGAGE, NODE_SIDE = "luggage.tar.gz", "node.zip"
-# The journal of who asked for the run: it is written at home alone.
-CLIENT = "client.jsonl"
+# The journal of who asked for the run: it is written at home alone. On a machine it has the second name.
+CLIENT, CLIENT_THERE = "client.jsonl", "asked.jsonl"
+# In the scratch folder: the run's last words, which come home after all else, and where they go.
+LAST_WORDS = "last-words.jsonl"
+LAST_WORDS_HOME = "end-$(Cluster).jsonl"
+# What of a run's folder comes home, before its journal; those that a run need not have are removed at home where they are empty.
+OPTIONAL = ("flight", "hangs", "profiles", "tasks")
+OUTPUTS = ("checkpoints", "code", "control", "documents", "logs", "report", "telemetry", *OPTIONAL)
 # When the first process of this start began, in epoch seconds: for the processes below it.
 STARTED = "CORDEE_JOB_STARTED"
 _LINE = re.compile(r"^(\w+)\s*=\s*(.*)$")
@@ -60,6 +66,11 @@ class CondorStart(NamedTuple):
         given = [seconds for seconds in (asked, most) if seconds is not None]
         starts = int(_seconds(job.get("numshadowstarts")) or 1)
         return cls(f"{job['clusterid']}.{job.get('procid', '0')}", max(0, starts - 1), name, min(given, default=None))
+
+    @property
+    def turn(self) -> str:
+        """Its place among all starts of all jobs, as a text that sorts."""
+        return f"{int(self.job.partition('.')[0]):09d}-{self.start:06d}"
 
     def document(self) -> dict[str, object]:
         """Return what tells it from others, as the journal has it."""

@@ -91,6 +91,15 @@ class Chirp:
         """Return the content of a small file."""
         return self._data(self._ask("getfile", path))
 
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file from the access point, of any size."""
+        left = self._ask("getfile", path)
+        with open(target, "wb") as file:
+            while left:
+                data = self._data(min(left, _CHUNK))
+                file.write(data)
+                left -= len(data)
+
     def names(self, path: str) -> list[str]:
         """Return the names in a folder."""
         return self._data(self._ask("getdir", path)).decode(errors="surrogateescape").split("\n")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Optional
 
 from cordee.backends.htcondor.node.ads import EXIT_AGAIN, STARTED, CondorStart
+from cordee.backends.htcondor.node.chirp import Chirp
 from cordee.backends.htcondor.node.home import CheckpointsHome, WayHome
 from cordee.backends.htcondor.node.sandbox import AGAIN, EVICTED, Sandbox
 from cordee.control.keeper import Keeper
@@ -24,6 +25,7 @@ from cordee.core.parts import load
 from cordee.machine.processes import tree as processes
 from cordee.runs import checkpoint
 from cordee.runs.folder import RunFolder, say
+from cordee.runs.journal import client_journal
 from cordee.runs.journal_follower import JournalFollower
 from cordee.runs.plan import part_in
 from cordee.runs.state import RunState
@@ -85,7 +87,7 @@ def main() -> int:
     _set_environment(scratch, here)
     code = EXIT_NO_RUN
     try:
-        sandbox.arrive(here)
+        sandbox.arrive(here, _fetch)
         code = EXIT_AGAIN if told else _run(sandbox.folder, here, told)
     except (CordeeError, OSError, ValueError, KeyError) as error:
         say(f"cordee: the run cannot begin on {here.node}: {type(error).__name__}: {error}")
@@ -96,13 +98,14 @@ def main() -> int:
 
 
 def _run(folder: RunFolder, here: CondorStart, told: list[int]) -> int:
+    _undo_an_end_that_did_not_come_home(folder, here)
     keeper = FirstProcess(folder, here, told)
     way_home = WayHome(folder, lambda: JournalFollower(folder, keep=False).read())
     step, timeouts = keeper.plan.step, keeper.plan.timeouts
     finder = load(part_in(keeper.plan.node_parts, checkpoint.PART))(
         step.checkpoint, folder.id, folder.control, timeouts.orphan_s, timeouts.kill_s
     )
-    checkpoints = CheckpointsHome(folder, finder)
+    checkpoints = CheckpointsHome(folder, finder, here.turn)
     way_home.start()
     checkpoints.start()
     keeper.serve()
@@ -111,6 +114,20 @@ def _run(folder: RunFolder, here: CondorStart, told: list[int]) -> int:
     processes.sweep(f"{folder.id}/")
     ended = JournalFollower(folder, keep=False).read().ended
     return 0 if ended else EXIT_AGAIN
+
+
+def _undo_an_end_that_did_not_come_home(folder: RunFolder, here: CondorStart) -> None:
+    """Have a run go on that had ended: the job would not be here if what it made were at home."""
+    if JournalFollower(folder, keep=False).read().ended:
+        client_journal(folder.journal, here.node).append("resume_requested", by="the scheduler")
+
+
+def _fetch(path: str, target: Path) -> None:
+    chirp = Chirp()
+    try:
+        chirp.fetch(path, target)
+    finally:
+        chirp.close()
 
 
 def _set_environment(scratch: Path, here: CondorStart) -> None:

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
-from cordee.backends.htcondor.node.ads import CLIENT
+from cordee.backends.htcondor.node.ads import CLIENT_THERE
 from cordee.backends.htcondor.node.chirp import Chirp
-from cordee.backends.htcondor.node.sandbox import KEPT
+from cordee.backends.htcondor.node.sandbox import KEPT, SENT, last_words_at
 from cordee.runs.checkpoint import Checkpoint, CheckpointFinder
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.state import RunState
@@ -96,7 +96,7 @@ class WayHome:
         for folder in folders:
             with suppress(FileNotFoundError), os.scandir(folder) as entries:
                 for entry in sorted(entries, key=lambda entry: entry.name):
-                    theirs = folder == self._folder.journal and entry.name == CLIENT
+                    theirs = folder == self._folder.journal and entry.name == CLIENT_THERE
                     if entry.is_file(follow_symlinks=False) and not theirs and not entry.name.startswith("."):
                         yield Path(entry.path)
         yield from sorted((self._folder.root / "tasks" / "journal").glob("*.jsonl"))
@@ -111,6 +111,9 @@ class WayHome:
             file.seek(known)
             while known < size:
                 data = file.read(min(_MOST_AT_ONCE, size - known))
+                end = last_words_at(data) if path.parent == self._folder.journal else -1
+                if end >= 0:  # it has ended once all of it is at home
+                    data, size = data[:end], known + end
                 if not data:
                     break
                 chirp.write(name, data, known)
@@ -130,7 +133,7 @@ class WayHome:
         """Remove at home what was there for a next start."""
         there = self._at_home(self._folder.checkpoints)
         for name in chirp.names(there):
-            if name.startswith(KEPT):
+            if name.startswith((KEPT, SENT)):
                 chirp.remove(f"{there}/{name}")
 
     def _tell(self, chirp: Chirp, steps: bool) -> None:
@@ -159,11 +162,14 @@ class CheckpointsHome:
     Args:
         folder: the run's, here.
         finder: of its checkpoints.
+        turn: of this start.
         connect: opens a connection to the access point.
     """
 
-    def __init__(self, folder: RunFolder, finder: CheckpointFinder, connect: Callable[[], Chirp] = Chirp) -> None:
-        self._folder, self._finder, self._connect = folder, finder, connect
+    def __init__(
+        self, folder: RunFolder, finder: CheckpointFinder, turn: str, connect: Callable[[], Chirp] = Chirp
+    ) -> None:
+        self._folder, self._finder, self._turn, self._connect = folder, finder, turn, connect
         self._closing = threading.Event()
         self._sent: Optional[Checkpoint] = None
         self._thread = threading.Thread(target=self._run, name="cordee-checkpoints-home", daemon=True)
@@ -209,6 +215,9 @@ class CheckpointsHome:
             if os.path.isdir(newest.path):
                 chirp.remove_all(name)
             chirp.rename(coming, name)
+            if os.path.isfile(newest.path):
+                _clear(chirp, f"{home}/{SENT}{self._turn}")
+                chirp.write(f"{home}/{SENT}{self._turn}", newest.name.encode(), 0)
             former, self._sent = self._sent, newest
             if former is not None and former.name != newest.name:
                 _clear(chirp, f"{home}/{former.name}")

@@ -14,9 +14,9 @@ import stat
 import tarfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
-from cordee.backends.htcondor.node.ads import CLIENT, LUGGAGE, CondorStart
+from cordee.backends.htcondor.node.ads import CLIENT, CLIENT_THERE, LAST_WORDS, LUGGAGE, CondorStart
 from cordee.control.identity import identity
 from cordee.runs.folder import RunFolder, say, write_atomically
 
@@ -24,8 +24,9 @@ from cordee.runs.folder import RunFolder, say, write_atomically
 _HOME_S, _HOME_SHARE = 3.0, 0.3
 # In `checkpoints/`: the links that a start has made.
 LINKS = ".links.json"
-# There too, with the number of the start that made it: what an eviction would have kept. See decision 104.
-KEPT = ".kept-"
+# There too, with the turn of the start that made it: what an eviction would have kept (decision 104), and the name of the newest save
+# that came home while it ran, where that is a single file: such are written over, and an eviction's would lie on top of a newer one.
+KEPT, SENT = ".kept-", ".sent-"
 EVICTED, AGAIN = "evicted", "again"
 _EPOCH = re.compile(r"supervisor-(\d+)\.jsonl$")
 
@@ -44,8 +45,12 @@ class Sandbox:
         self._saves: dict[Path, tuple[int, int]] = {}
         self._made: list[Path] = []
 
-    def arrive(self, here: CondorStart) -> None:
+    def arrive(self, here: CondorStart, fetch: Callable[[str, Path], None]) -> None:
         """Make paths, times and ownership those of this machine.
+
+        Args:
+            here: this start.
+            fetch: brings a file from the access point: its path below the folder of submission, and where it goes.
 
         Raises:
             OSError, ValueError, KeyError: what arrived is no run.
@@ -58,8 +63,11 @@ class Sandbox:
         for path in (folder.root, *own, folder.requests, folder.report, folder.submit, folder.documents):
             path.mkdir(mode=0o700, exist_ok=True)
             path.chmod(0o700)
+        with suppress(FileNotFoundError):
+            (folder.journal / CLIENT).rename(folder.journal / CLIENT_THERE)
+        (self.scratch / LAST_WORDS).write_bytes(b"")
         self._unpack()
-        self._put_back()
+        self._put_back(here, fetch)
         self._restore_links()
         self._claim_earlier_epochs()
         plan = json.loads(folder.plan.read_text())
@@ -75,28 +83,47 @@ class Sandbox:
                 keeps all for the next start. After "again" that one gets what was submitted, and what an earlier eviction kept, so
                 that what has changed since is put beside it.
         """
-        for path in (*self._made, self.folder.journal / CLIENT, self.folder.plan):
+        for path in (*(path for path in self._made if path.is_symlink()), self.folder.journal / CLIENT_THERE):
             with suppress(OSError):
                 path.unlink()
-        for path in (self.folder.node_zip, self.folder.submit):
-            shutil.rmtree(path, ignore_errors=True)
         self._keep_logs_alone()
         links: dict[str, str] = {}
         for place, folders, names in os.walk(self.folder.root):
             for name in (*folders, *names):
-                path = Path(place, name)
-                state = path.lstat()
-                if stat.S_ISLNK(state.st_mode):
-                    links[str(path.relative_to(self.folder.root))] = self._target(path)
-                if stat.S_ISDIR(state.st_mode):
-                    continue
-                if not stat.S_ISREG(state.st_mode) or self._unpacked.get(path) == (state.st_size, state.st_mtime_ns):
-                    path.unlink()
+                try:
+                    self._tidy(Path(place, name), links)
+                except OSError as error:
+                    say(f"cordee: {place}/{name} may not come home: {error.strerror}")
+        if next_start is None:
+            self._part_last_words()
         write_atomically(self.folder.checkpoints / LINKS, json.dumps(links, indent=1))
         if next_start is not None:
-            with tarfile.open(self.folder.checkpoints / f"{KEPT}{here.start:06d}.tar", "w") as archive:
+            with tarfile.open(self.folder.checkpoints / f"{KEPT}{here.turn}.tar", "w") as archive:
                 for path in self._changed() if next_start == AGAIN else ():
                     archive.add(path, arcname=str(path.relative_to(self.folder.root)))
+
+    def _tidy(self, path: Path, links: dict[str, str]) -> None:
+        """Remove what does not go home; what does can be read."""
+        state = path.lstat()
+        if stat.S_ISDIR(state.st_mode):
+            path.chmod(0o700)
+            return
+        if stat.S_ISLNK(state.st_mode):
+            links[str(path.relative_to(self.folder.root))] = self._target(path)
+        if not stat.S_ISREG(state.st_mode) or self._unpacked.get(path) == (state.st_size, state.st_mtime_ns):
+            path.unlink()
+        elif not state.st_mode & stat.S_IRUSR:
+            path.chmod(stat.S_IMODE(state.st_mode) | stat.S_IRUSR)
+
+    def _part_last_words(self) -> None:
+        """Take the run's end out of its journal, into a file that comes home after all else: until then the run has not ended."""
+        for path in self.folder.journal.glob("supervisor-*.jsonl"):
+            data = path.read_bytes()
+            begin = last_words_at(data)
+            if begin >= 0:
+                (self.scratch / LAST_WORDS).write_bytes(data[begin:])
+                with open(path, "r+b") as file:
+                    file.truncate(begin)
 
     def _changed(self) -> Iterator[Path]:
         """Yield the files that the script has beside its code, and the saves that were written over here."""
@@ -108,16 +135,22 @@ class Sandbox:
                 if (now.st_size, now.st_mtime_ns) != state:
                     yield path
 
-    def _put_back(self) -> None:
-        """Put what the start before this one had changed where it was, unless an eviction came after it; remember the saves."""
-        kept = sorted(self.folder.checkpoints.glob(f"{KEPT}*.tar"))
-        if kept:
+    def _put_back(self, here: CondorStart, fetch: Callable[[str, Path], None]) -> None:
+        """Put what the starts before this one had changed last where it was; remember the saves."""
+        job = here.turn.partition("-")[0]
+        kept = sorted(self.folder.checkpoints.glob(f"{KEPT}{job}-*.tar"))
+        sent = sorted(self.folder.checkpoints.glob(f"{SENT}{job}-*"))
+        if sent and (not kept or sent[-1].name[len(SENT) :] > kept[-1].name[len(KEPT) : -len(".tar")]):
+            save = self.folder.checkpoints / sent[-1].read_text()
+            fetch(str(save.relative_to(self.scratch)), save)
+        elif kept:
             with tarfile.open(kept[-1]) as archive:
                 for member in archive:
                     if member.isreg() and ".." not in member.name.split("/") and not member.name.startswith("/"):
                         self._extract(archive, member, self.folder.root / member.name)
-        for path in kept:
-            path.unlink()
+        for pattern in (f"{KEPT}*", f"{SENT}*"):
+            for path in self.folder.checkpoints.glob(pattern):
+                path.unlink()
         for place, _, names in os.walk(self.folder.checkpoints):
             for name in names:
                 state = os.lstat(os.path.join(place, name))
@@ -242,3 +275,9 @@ def _moved(value: Any, moved: list[tuple[re.Pattern[str], str]]) -> Any:
 def _path(path: str) -> re.Pattern[str]:
     """Return what finds a path in a text, and no longer one that begins alike."""
     return re.compile(rf"(?<![\w./-]){re.escape(path)}(?![\w.-])")
+
+
+def last_words_at(data: bytes) -> int:
+    """Return where the end of the run begins in a journal, -1 where it has none."""
+    found = data.rfind(b'"event":"ended"')
+    return data.rfind(b"\n", 0, found) + 1 if found >= 0 else -1

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from cordee.core.backends import abilities
 from cordee.core.findings import Finding
 from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
@@ -25,7 +26,7 @@ _EXPORTS = Path("/var/lib/nfs/etab")
 def examine_storage(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     """Warn of folders that lie on this machine's own disks when the cluster has nodes on other machines."""
     saying = JobFindings(loaded)
-    if not loaded.cluster.nodes_elsewhere:
+    if not loaded.cluster.nodes_elsewhere or not abilities(loaded.cluster.scheduler).shares_files:
         return []
     folders = {"run folder": plan.folder, "job folder": plan.job_folder}
     if plan.step.checkpoint.declared:
