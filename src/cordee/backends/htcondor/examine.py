@@ -14,13 +14,14 @@ from cordee.job.plan.model import Plan
 from cordee.job.plan.placement import Placement
 from cordee.job.scripts import Script, read_script
 
-# Tables of a job that mean something only where nodes see this machine's files, or a job may submit another one.
+# Keys of a job that mean something only where nodes see this machine's files.
 _NOT_YET = {
     "environment": "the run's container",
     "services": "services of the job",
-    "steps": "steps of a job",
-    "test": "a test before the run",
 }
+
+
+_MOST_LOOKED_AT = 100_000
 
 
 def examine_htcondor(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[Finding]:
@@ -58,11 +59,27 @@ def _names(loaded: LoadedJob, plan: Plan) -> list[Finding]:
             text = "a submit file of HTCondor cannot name this path"
             allowed, what = "no comma, quote, dollar sign or line end", "rename the folder"
             found.append(_finding(loaded, (), text, "bad-path", path, allowed, what))
+    found += [_finding(loaded, ("data",), *finding) for finding in filter(None, map(_link_below, places))]
     for name, count in Counter(map(os.path.basename, places)).items():
         if count > 1 or name == plan.run:
             text = f"{count} data sets would arrive on the machine under the name {name}"
             found.append(_finding(loaded, ("data",), text, "bad-path", name, "names that differ", "rename a folder"))
     return found
+
+
+def _link_below(place: str) -> tuple[str, str, Any, Any, str] | None:
+    """Return what is to be said of a data set that holds a link to a folder, None where it has none among its first entries."""
+    seen = 0
+    for folder, names, files in os.walk(place):
+        for name in names:
+            if os.path.islink(os.path.join(folder, name)):
+                text = "HTCondor takes no link to a folder, and this data set has one"
+                what = "put the folder itself there, or pack the data: `cordee data pack`"
+                return text, "not-honoured", os.path.join(folder, name), "files and folders", what
+        seen += len(names) + len(files)
+        if seen > _MOST_LOOKED_AT:
+            return None
+    return None
 
 
 def _evictions(loaded: LoadedJob, plan: Plan) -> list[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import tarfile
 import time
 import zipfile
@@ -101,6 +102,10 @@ class HTCondorSubmitter(Submitter):
             path.write_text(program(folder, plan))
             path.chmod(0o700)
             folder.checkpoints.mkdir(mode=0o700, exist_ok=True)
+            for place, _, names in os.walk(folder.code):
+                for one in (Path(place, name) for name in names):
+                    if not one.is_symlink() and not os.access(one, os.W_OK):
+                        one.chmod(one.stat().st_mode | stat.S_IWUSR)  # what the script makes of it comes back
             beside = folder.submit / f".{LUGGAGE}"
             with tarfile.open(beside, "w:gz", compresslevel=1) as archive:
                 for name in sorted(set(os.listdir(folder.root)) - _AT_HOME):

@@ -22,6 +22,7 @@ from cordee.runs.folder import RunFolder, say, write_atomically
 
 # Of a job's grace, what stays for the way home.
 _HOME_S, _HOME_SHARE = 3.0, 0.3
+_OWN = stat.S_IRUSR | stat.S_IWUSR
 # In `checkpoints/`: the links that a start has made.
 LINKS = ".links.json"
 # There too, with the turn of the start that made it: what an eviction would have kept (decision 104), and the name of the newest save
@@ -103,7 +104,7 @@ class Sandbox:
                     archive.add(path, arcname=str(path.relative_to(self.folder.root)))
 
     def _tidy(self, path: Path, links: dict[str, str]) -> None:
-        """Remove what does not go home; what does can be read."""
+        """Remove what does not go home; what does can be read, and written over."""
         state = path.lstat()
         if stat.S_ISDIR(state.st_mode):
             path.chmod(0o700)
@@ -112,8 +113,8 @@ class Sandbox:
             links[str(path.relative_to(self.folder.root))] = self._target(path)
         if not stat.S_ISREG(state.st_mode) or self._unpacked.get(path) == (state.st_size, state.st_mtime_ns):
             path.unlink()
-        elif not state.st_mode & stat.S_IRUSR:
-            path.chmod(stat.S_IMODE(state.st_mode) | stat.S_IRUSR)
+        elif state.st_mode & _OWN != _OWN:  # it is read here, and written over at home when it comes again
+            path.chmod(stat.S_IMODE(state.st_mode) | _OWN)
 
     def _part_last_words(self) -> None:
         """Take the run's end out of its journal, into a file that comes home after all else: until then the run has not ended."""
