@@ -43,6 +43,12 @@ REFUSALS = (
         "correct [htcondor] attributes in the profile of the cluster",
     ),
     _refusal(
+        "configuration",
+        r"contain a condor_config source|CONDOR_CONFIG.*(?:not|cannot)",
+        "HTCondor's commands have no configuration here",
+        "log in on an access point, or set CONDOR_CONFIG: `condor_q` says whether they work",
+    ),
+    _refusal(
         "user",
         r"Can't find .* in the password file|CONDOR_IDS not defined",
         "HTCondor does not know its own user here",

@@ -70,7 +70,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "For developers": {
-        "testing": ("cordee.testing.cli", "Test helpers: a private Slurm."),
+        "testing": ("cordee.testing.cli", "Test helpers: a private Slurm, a private HTCondor pool."),
     },
 }
 

@@ -12,7 +12,7 @@ from cordee.telemetry.store.phases import SegmentTimes
 
 _ENDS = {
     "time_limit": "its time limit was near",
-    "preempted": "another job took its nodes",
+    "preempted": "its nodes were wanted back",
     "requeued": "its job was put back into the queue",
     "node_lost": "too few nodes were left",
     "no_agents": "too few agents connected",
