@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
 
-from cordee.faces.cli.scheduler_state import state_word, timely, words
+from cordee.faces.cli import scheduler_state
+from cordee.faces.cli.scheduler_state import stand, state_word, timely, words
 from cordee.job.submit import Standing
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import Phase, RunState
@@ -92,3 +94,24 @@ def test_the_scheduler_has_a_word_for_runs_that_have_not_ended():
         assert state_word("running", Standing(said)) == word
     assert state_word("failed", Standing("held")) == "failed"
     assert state_word("queued", None) == "queued"
+
+
+@pytest.mark.parametrize(
+    ("backend", "said", "kept"),
+    [
+        ("htcondor", Standing("held", "12.0", "a disk was full"), True),
+        ("htcondor", Standing("waiting", "12.0"), True),
+        ("htcondor", Standing("gone", "12.0", "COMPLETED"), False),
+        ("slurm", Standing("held", "12", "JobHeldUser"), False),
+    ],
+)
+def test_a_run_that_has_ended_and_did_not_come_home_stands_in_the_queue(folder, monkeypatch, backend, said, kept):
+    folder.plan.write_text(json.dumps({"backend": backend}))
+
+    class Place:
+        def standing(self, folder: RunFolder) -> Standing:
+            return said
+
+    monkeypatch.setattr(scheduler_state, "submitter_of", lambda folder: Place())
+    ended = RunState(state="finished", phases=[Phase("train", NOW)])
+    assert stand(folder, ended) == (ended, said if kept else None)

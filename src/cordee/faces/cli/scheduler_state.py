@@ -21,13 +21,17 @@ _NEW_S = 10.0
 
 
 def stand(folder: RunFolder, state: RunState) -> tuple[RunState, Standing | None]:
-    """Return a run's state with its standing; a run that its scheduler has let go of is ended. None: nobody was asked."""
-    if state.ended:
-        return state, None
+    """Return a run's state with its standing; a run that its scheduler has let go of is ended. None: nobody was asked.
+
+    Where nodes share no files, the way home of a run that has ended may have failed: then its job is still in the queue.
+    """
     try:
-        plan = plan_of(folder)
-        if not abilities(plan["backend"]).queues:
+        can = abilities(plan_of(folder)["backend"])
+        if not can.queues or (state.ended and can.shares_files):
             return state, None
+        if state.ended:
+            left = submitter_of(folder).standing(folder)
+            return state, left if left.queued else None
         standing = ask(submitter_of(folder), folder, state)
     except CordeeError:
         return state, None

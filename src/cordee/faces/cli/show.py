@@ -34,21 +34,23 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
     """
     folder = found(run, runs, recordings=True)
     state, standing = stand(folder, state_of(folder))
+    not_home = state.ended and standing is not None and standing.queued  # it has ended, and what it made is not here
+    word = state_word("queued" if not_home else state.state, standing)
     report = None if is_recorded(folder) else completed(folder, state)
     if as_json:
         print_json({**run_document(folder, state), "standing": vars(standing) if standing else None})
         return
-    for line in describe(folder, state, state_word(state.state, standing)):
+    for line in describe(folder, state, word):
         click.echo(line)
     if report is not None:
         click.echo(f"report      {report}")
-    if standing is not None and not state.ended:
+    if standing is not None and (not_home or not state.ended):
         click.echo(f"scheduler   {words(standing)}")
     if state.state == "running" and last_word(folder):
         click.echo(f"last word   {last_word(folder)}")
     if is_recorded(folder):
         click.echo(f"score       `cordee score {folder.root}` says how well the hardware was used")
-    elif state_word(state.state, standing) in ("failed", "held") or (standing is not None and state.state == "queued"):
+    elif word in ("failed", "held") or (standing is not None and state.state == "queued"):
         click.echo(f"advice      `cordee advise {folder.id}` says why, and what to change")
 
 
