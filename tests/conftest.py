@@ -270,7 +270,7 @@ def _clean_environment(
 ) -> None:
     monkeypatch.setenv("PATH", str(_interpreters), prepend=os.pathsep)
     for name in list(os.environ):
-        if name.startswith("CORDEE_") and name != "CORDEE_FORBID_SKIPS":
+        if name.startswith("CORDEE_") and name not in ("CORDEE_FORBID_SKIPS", "CORDEE_SLURM_SUITE"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
 

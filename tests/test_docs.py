@@ -46,7 +46,7 @@ from cordee.systems.score.roofs import read_caps_file
 from cordee.systems.sizing.architecture import read_architecture
 from cordee.systems.vetting.protocol.document import load_protocol
 from cordee.telemetry.node import catalogue
-from cordee.testing.htcondor.programs import cache_folder
+from cordee.testing.htcondor.programs import PACKAGES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -163,7 +163,7 @@ class Reader:
         self.cache = Path(tempfile.mkdtemp(prefix="cordee-"))
         shutil.copytree(compiled, self.cache, dirs_exist_ok=True)
         # Fetching HTCondor's programs takes a while, and they hold the path of their folder.
-        fetched = cache_folder().parent
+        fetched = PACKAGES.folder.parent
         (self.cache / "cordee").mkdir(exist_ok=True)
         if fetched.is_dir():
             (self.cache / "cordee" / fetched.name).symlink_to(fetched)

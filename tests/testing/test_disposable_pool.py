@@ -18,7 +18,7 @@ import pytest
 
 from cordee.core.errors import UsageError
 from cordee.machine.processes import tree as processes
-from cordee.testing.daemons import wait_until
+from cordee.testing.daemons import DisposableError, wait_until
 from cordee.testing.htcondor import DisposablePool, DisposablePoolError, programs
 from cordee.testing.htcondor.configuration import PoolShape, condor_config
 from cordee.testing.htcondor.programs import Programs
@@ -226,13 +226,13 @@ def test_what_is_not_ready_in_time_shows_its_logs(folder):
 def open_cache() -> Iterator[Path]:
     """A cache folder with HTCondor's programs that all users can read."""
     found = programs.fetch().release.parent
-    fetched = found == programs.cache_folder()
+    fetched = found == programs.PACKAGES.folder
     cache = Path(tempfile.mkdtemp(prefix="cordee-programs-"))
     cache.chmod(0o755)
     if fetched:  # into a home that is closed to others
-        copied = cache / "cordee" / programs.cache_folder().parent.name / programs.SUITE
+        copied = cache / found.relative_to(found.parents[2])
         shutil.copytree(found, copied, symlinks=True)
-        programs.patch(copied, copied)
+        programs.PACKAGES.patch(copied, copied)
     yield cache
     shutil.rmtree(cache)
 
@@ -339,7 +339,7 @@ class TestPrograms:
     @pytest.fixture(autouse=True)
     def _nothing_there(self, monkeypatch, tmp_path):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        monkeypatch.setattr(programs.shutil, "which", lambda name, path=None: self.where(name, path))
+        monkeypatch.setattr(shutil, "which", lambda name, path=None: self.where(name, path))
         self.bin = tmp_path / "bin"
         self.bin.mkdir()
         monkeypatch.setenv("PATH", str(self.bin))
@@ -363,7 +363,7 @@ class TestPrograms:
         assert programs.find() is None
 
     def test_where_packages_cannot_be_fetched_it_says_what_is_missing(self):
-        with pytest.raises(DisposablePoolError, match="cannot be fetched") as caught:
+        with pytest.raises(DisposableError, match="cannot be fetched") as caught:
             programs.fetch()
         assert caught.value.given == "not found: apt-get, dpkg-deb"
         assert "condor_master" in caught.value.next
@@ -371,7 +371,7 @@ class TestPrograms:
     def test_where_apt_has_no_debian_archive_it_says_so(self):
         self.make("dpkg-deb", "true")
         self.make("apt-get", "echo http://archive.test/ubuntu/")
-        with pytest.raises(DisposablePoolError, match="no Debian archive") as caught:
+        with pytest.raises(DisposableError, match="no Debian archive") as caught:
             programs.fetch()
         assert caught.value.given == "http://archive.test/ubuntu/"
 
@@ -381,9 +381,9 @@ class TestPrograms:
             "apt-get",
             'case $1 in indextargets) echo http://x.test/debian;; *) echo "E: no network" >&2; exit 100;; esac',
         )
-        with pytest.raises(DisposablePoolError, match="E: no network"):
+        with pytest.raises(DisposableError, match="E: no network"):
             programs.fetch()
-        assert [path.name for path in programs.cache_folder().parent.iterdir()] == [f".{programs.SUITE}.lock"]
+        assert [path.name for path in programs.PACKAGES.folder.parent.iterdir()] == [".trixie.lock"]
 
 
 class TestOnThePool:

@@ -25,6 +25,7 @@ from cordee.testing.daemons import DisposableError, wait_until
 from cordee.testing.ports import HIGHEST, LOWEST, free_ports
 from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError
 from cordee.testing.slurm.configuration import SlurmShape, slurm_conf
+from cordee.testing.slurm.files import write_files
 from support.disposable import as_ordinary_user, processes_of
 
 SHAPE = {
@@ -242,6 +243,26 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(folder, 
     assert not folder.exists()
 
 
+def test_the_slurm_of_a_suite_is_found_in_the_cache_folder_with_its_plugins(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CORDEE_SLURM_SUITE", "trixie")
+    usr = tmp_path / "cordee" / "slurm-programs" / "trixie" / "usr"
+    for name in ("sbin/slurmctld-wlm", "sbin/munged", "bin/sinfo", "lib/any/slurm-wlm/libslurmfull.so"):
+        (usr / name).parent.mkdir(parents=True, exist_ok=True)
+        (usr / name).touch()
+    cluster = DisposableSlurm(folder, accounting=True)
+    write_files(cluster.folder, cluster.shape)
+    found = {path.name: path.readlink() for path in Path(cluster.env["PATH"].split(os.pathsep)[0]).iterdir()}
+    assert found == {
+        "slurmctld": usr / "sbin/slurmctld-wlm",
+        "munged": usr / "sbin/munged",
+        "sinfo": usr / "bin/sinfo",
+    }
+    for name in ("slurm.conf", "slurmdbd.conf"):
+        assert f"PluginDir={usr}/lib/any/slurm-wlm\n" in (cluster.folder / "etc" / name).read_text()
+    assert "PATH" not in DisposableSlurm(folder, suite="").env
+
+
 def test_settings_replace_lines_and_partitions_are_as_given(tmp_path):
     settings, partitions = {"SLURMDTIMEOUT": "77", "LaunchParameters": "x"}, {"big": {"MaxTime": "10"}}
     shape = SlurmShape(**{**SHAPE, "port": 13000, "settings": settings, "partitions": partitions})
@@ -358,6 +379,15 @@ def test_with_accounting_sacct_knows_a_job_and_sacctmgr_the_account(folder):
         assert told.startswith("research|cordee:x|")
         assert "gres/gpu=1" in told
         assert "research" in cluster.command("sacctmgr", "-n", "-P", "show", "assoc", "format=account")
+
+
+@pytest.mark.usefixtures("real")
+def test_another_version_is_that_of_a_suite(folder):
+    with DisposableSlurm(folder, nodes=2, suite="trixie") as cluster:
+        assert cluster.command("sinfo", "--version").startswith("slurm-wlm 24.11")
+        assert len(cluster.command("srun", "-N2", "hostname").split()) == 2
+        cluster.kill_node("n2")
+        assert cluster.heal() == ["n2 was dead"]
 
 
 @pytest.mark.usefixtures("real")

@@ -44,6 +44,7 @@ def slurm() -> None:
 @click.option("--memory", "memory_mb", default=16000, show_default=True, metavar="MB", help="Memory, likewise.")
 @click.option("--gpus", default=0, show_default=True, metavar="N", help="GPUs per node; devices nobody can open.")
 @click.option("--accounting", is_flag=True, help="Also slurmdbd with MariaDB, so that sacct and sacctmgr work.")
+@click.option("--suite", metavar="NAME", help="Fetch and use the Slurm of this Debian suite, such as trixie.")
 @click.option("--timeout", "timeout_s", default=60.0, show_default=True, metavar="S", help="Ready in this time.")
 @json_option
 def up(
@@ -53,6 +54,7 @@ def up(
     memory_mb: int,
     gpus: int,
     accounting: bool,
+    suite: str | None,
     timeout_s: float,
     as_json: bool,
 ) -> None:
@@ -68,7 +70,13 @@ def up(
     from cordee.testing.slurm import DisposableSlurm
 
     cluster = DisposableSlurm(
-        _folder(folder, "slurm"), nodes=nodes, cpus=cpus, memory_mb=memory_mb, gpus=gpus, accounting=accounting
+        _folder(folder, "slurm"),
+        nodes=nodes,
+        cpus=cpus,
+        memory_mb=memory_mb,
+        gpus=gpus,
+        accounting=accounting,
+        suite=suite,
     )
     cluster.up(timeout_s)
     if as_json:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from cordee.backends.slurm.node.commands import SlurmError
 from cordee.testing.slurm.configuration import SlurmShape, host_name, user_name
+from cordee.testing.slurm.daemons import plugin_folder
 
-PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "my_print_defaults")
+PROGRAMS = ("mariadbd", "mariadb-install-db", "my_print_defaults")
 ACCOUNT = "research"
 
 
@@ -57,6 +58,8 @@ def slurmdbd_conf(folder: Path, shape: SlurmShape) -> str:
         "StorageUser": "root",
         "StorageLoc": "slurm_acct_db",
     }
+    if shape.suite:
+        values["PluginDir"] = plugin_folder(shape.suite)
     return "".join(f"{key}={value}\n" for key, value in values.items())
 
 

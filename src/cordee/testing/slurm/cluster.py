@@ -28,6 +28,8 @@ class DisposableSlurm(Cluster):
         partitions: name to settings; default: `normal` without a limit, and `debug` (30 min), which preempts it.
         settings: lines of slurm.conf that replace ours.
         files: more files beside slurm.conf, name to text, as cgroup.conf, topology.conf or plugstack.conf.
+        suite: the Debian suite whose Slurm is used, fetched once through apt's sources; default: what CORDEE_SLURM_SUITE
+            says, else what is installed.
         base_port: the first of `nodes` + 2 ports; default: free ones.
 
     Raises:

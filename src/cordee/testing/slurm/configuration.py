@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cordee.testing.slurm.daemons import DisposableSlurmError
+from cordee.testing.slurm.daemons import DisposableSlurmError, plugin_folder
 
 PARTITIONS: dict[str, dict[str, str]] = {
     "normal": {"Default": "YES", "MaxTime": "INFINITE", "PriorityTier": "1"},
@@ -30,6 +30,7 @@ class SlurmShape(BaseModel):
         partitions: name of a partition to the settings of its line in slurm.conf.
         settings: lines of slurm.conf that replace ours.
         files: more files beside slurm.conf, name to text, as cgroup.conf or topology.conf.
+        suite: the Debian suite whose Slurm it is; empty: what is installed.
         port: the first of the ports (controller, database daemon, then one per node).
     """
 
@@ -44,6 +45,7 @@ class SlurmShape(BaseModel):
     partitions: Mapping[str, Mapping[str, str]]
     settings: Mapping[str, str]
     files: Mapping[str, str]
+    suite: str = Field(default="", pattern=r"^[a-z]*$")
     port: int = Field(ge=1, le=65535)
 
     @property
@@ -87,6 +89,8 @@ def slurm_conf(folder: Path, shape: SlurmShape) -> str:
     """Return the text of slurm.conf."""
     values = _defaults(folder, shape.port)
     values |= _accounting(folder, shape) if shape.accounting else {"AccountingStorageType": "accounting_storage/none"}
+    if shape.suite:
+        values["PluginDir"] = plugin_folder(shape.suite)
     replaced = {key.lower() for key in shape.settings}
     lines = [f"{key}={value}" for key, value in values.items() if key.lower() not in replaced]
     lines += [f"{key}={value}" for key, value in shape.settings.items()]

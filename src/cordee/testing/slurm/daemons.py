@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cordee.machine.processes import tree as processes
 from cordee.testing.daemons import Daemons, DisposableError, environment_of, find_program, living_processes
+from cordee.testing.packages import Packages
 
 _PACKAGES = {
     "munged": "munge",
@@ -33,9 +34,33 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(_ABOUT_ANOTHER)}
 
 
-def require_programs(names: Iterable[str]) -> None:
-    """Raise DisposableSlurmError with the Debian packages that are missing."""
-    missing = [name for name in names if find_program(name) is None]
+def packages_of(suite: str) -> Packages:
+    """Return Slurm and munge of a Debian suite."""
+    names = ("slurmctld", "slurmd", "slurmdbd", "slurm-client", "munge")
+    programs = ("usr/sbin/slurm*", "usr/sbin/munged", "usr/bin/s*", "usr/bin/*munge")
+    what = "use the Slurm that is installed"
+    return Packages("Slurm", suite, names, programs, "usr/lib/*/slurm-wlm/libslurmfull.so", what)
+
+
+def plugin_folder(suite: str) -> str:
+    """Return where the plugins of a suite's Slurm lie: it looks for them where they would be installed."""
+    return str(next(packages_of(suite).folder.glob("usr/lib/*/slurm-wlm")))
+
+
+def link_programs(folder: Path, packages: Packages) -> None:
+    """Make a folder with the names that Slurm's programs have where they are installed."""
+    folder.mkdir()
+    for program in sorted(path for pattern in packages.programs for path in packages.folder.glob(pattern)):
+        (folder / program.name.removesuffix("-wlm")).symlink_to(program)
+
+
+def require_programs(names: Iterable[str], path: str | None = None) -> None:
+    """Raise DisposableSlurmError with the Debian packages that are missing.
+
+    Args:
+        path: looked in instead of PATH.
+    """
+    missing = [name for name in names if find_program(name, path) is None]
     if missing:
         packages = " ".join(sorted({_PACKAGES[name] for name in missing}))
         raise DisposableSlurmError(
@@ -46,13 +71,13 @@ def require_programs(names: Iterable[str]) -> None:
 
 
 class SlurmDaemons(Daemons):
-    """The daemons of one cluster, which are installed programs."""
+    """The daemons of one cluster: installed programs, or those that its environment leads to."""
 
     def start(self, name: str, argv: list[str], env: Mapping[str, str]) -> None:
         """Start a daemon that stays in the foreground of a session of its own."""
-        program = find_program(argv[0])
+        program = find_program(argv[0], env.get("PATH"))
         if program is None:
-            require_programs([argv[0]])
+            require_programs([argv[0]], env.get("PATH"))
         super().start(name, [str(program), *argv[1:]], {**clean_environment(), **env})
 
 

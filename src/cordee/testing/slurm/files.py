@@ -8,9 +8,11 @@ from pathlib import Path
 from cordee.testing.daemons import Claims
 from cordee.testing.slurm import accounting
 from cordee.testing.slurm.configuration import SlurmShape, gres_conf, slurm_conf
+from cordee.testing.slurm.daemons import link_programs, packages_of
 
 # A path of a Unix socket has at most 107 bytes, and the daemons have theirs below the folder.
 CLAIMS = Claims("Slurm", "cordee testing slurm", "cluster.json", SlurmShape, longest=60)
+PROGRAMS = "programs"
 _NO_PROLOG = "#!/bin/sh\nexit 0\n"
 
 
@@ -19,6 +21,8 @@ def write_files(folder: Path, shape: SlurmShape) -> None:
     of_nodes = [f"{kind}/{node}" for kind in ("spool", "tmp") for node in shape.node_names]
     for name in ("etc", "state", "log", "pid", "munge", "bin", *of_nodes):
         (folder / name).mkdir(parents=True)
+    if shape.suite:
+        link_programs(folder / PROGRAMS, packages_of(shape.suite))
     _write_secret(folder / "munge" / "key", os.urandom(128))
     write_prolog(folder, None)
     (folder / "etc" / "slurm.conf").write_text(slurm_conf(folder, shape))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,11 +20,14 @@ from cordee.testing.slurm.daemons import (
     SlurmDaemons,
     clean_environment,
     node_processes,
+    packages_of,
     require_programs,
 )
-from cordee.testing.slurm.files import CLAIMS, write_files
+from cordee.testing.slurm.files import CLAIMS, PROGRAMS, write_files
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol")
+# The variable that names the Debian suite whose Slurm is meant where none is given.
+SUITE = "CORDEE_SLURM_SUITE"
+_NEEDED = ("munged", "slurmctld", "slurmd", "scontrol")
 WAIT_S = 60.0
 _COMMAND_S = 10.0
 _CANCEL_S = 6.0
@@ -44,6 +48,7 @@ class Cluster:
         partitions: Mapping[str, Mapping[str, str]] | None = None,
         settings: Mapping[str, str] | None = None,
         files: Mapping[str, str] | None = None,
+        suite: str | None = None,
         base_port: int | None = None,
     ) -> None:
         self.folder = CLAIMS.require_name(folder)
@@ -56,6 +61,7 @@ class Cluster:
             partitions=PARTITIONS if partitions is None else partitions,
             settings=settings or {},
             files=files or {},
+            suite=os.environ.get(SUITE, "") if suite is None else suite,
             port=base_port or 1,
         )
         self._base_port = base_port
@@ -92,7 +98,10 @@ class Cluster:
     @property
     def env(self) -> dict[str, str]:
         """What a person exports to use it."""
-        return {"SLURM_CONF": str(self.conf)}
+        env = {"SLURM_CONF": str(self.conf)}
+        if self.shape.suite:
+            env["PATH"] = f"{self.folder / PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        return env
 
     @property
     def conf(self) -> Path:
@@ -112,7 +121,12 @@ class Cluster:
                 nothing is left of it then).
             UsageError: the folder holds something already.
         """
-        require_programs(PROGRAMS + (database.PROGRAMS if self.shape.accounting else ()))
+        needed = database.PROGRAMS if self.shape.accounting else ()
+        if self.shape.suite:
+            packages_of(self.shape.suite).fetch()
+        else:
+            needed = (*_NEEDED, *(["slurmdbd"] if self.shape.accounting else []), *needed)
+        require_programs(needed)
         self._remove_what_died()
         CLAIMS.claim(self.folder, self.shape)
         try:
@@ -181,7 +195,7 @@ class Cluster:
         options.append(f"--pid-file={munge}/pid")
         # One that was killed has left its socket, which says nothing of the next.
         (munge / "socket").unlink(missing_ok=True)
-        self._daemons.start("munged", ["munged", "--foreground", "--force", "--num-threads=4", *options], {})
+        self._daemons.start("munged", ["munged", "--foreground", "--force", "--num-threads=4", *options], self.env)
         self._wait_until(deadline, (munge / "socket").exists, "munged did not start", "munged")
 
     def _start_all(self, deadline: float) -> None:
@@ -206,8 +220,9 @@ class Cluster:
         database.add_associations(self.shape.settings.get("ClusterName", "disposable"), self.command)
 
     def _start_slurmds(self, nodes: list[str]) -> None:
+        stepd = ["-d", str(self.folder / PROGRAMS / "slurmstepd")] if self.shape.suite else []
         for node in nodes:
-            self._daemons.start(node, ["slurmd", "-D", "-N", node], self.env)
+            self._daemons.start(node, ["slurmd", "-D", "-N", node, *stepd], self.env)
 
     def _node_records(self) -> list[dict[str, str]]:
         try:
