@@ -19,7 +19,7 @@ from cordee.core.errors import CordeeError
 from cordee.faces.cli import cancel, runs, show
 from cordee.job.submit.prepare import create_run, prepare
 from cordee.runs.folder import RunFolder
-from cordee.runs.journal import client_journal
+from cordee.runs.journal import JournalWriter, client_journal
 from cordee.systems.advise.advice import Advice, advise
 from cordee.systems.advise.collect import collect_situation
 
@@ -348,3 +348,41 @@ def test_a_cancel_says_at_once_what_it_waits_for(run, pool):
     assert "its machine has not answered since 2026-" in asked.stderr
     assert isinstance(asked.exception, CordeeError)
     assert "it knows that it is to end" in str(asked.exception.next)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "words"), [("TransferringInput", "what it needs"), ("TransferringOutput", "its results")]
+)
+def test_what_travels_at_the_moment_is_told(run, pool, attribute, words):
+    pool.show("suspend")
+    pool.edit("queue", JobStatus=2, **{attribute: True})
+    advice = advice_of(run)
+    assert advice.verdict.startswith(f"it starts: {words}")
+    assert words in HTCondorSubmitter().standing(run, age_s=0.0).reason
+
+
+@pytest.mark.parametrize(
+    ("event", "said", "state"),
+    [
+        ("009", "Job was aborted.\n\tvia condor_rm (by user ada)", "cancelled"),
+        ("005", "Job terminated.\n\t(1) Normal termination (return value 7)", "failed"),
+        ("005", "Job terminated.\n\t(0) Abnormal termination (signal 9)", "failed"),
+    ],
+)
+def test_a_job_that_the_history_has_forgotten_has_its_end_in_its_event_log(run, pool, event, said, state):
+    (run.journal / "supervisor-1.jsonl").touch()
+    other = "009 (017.000.000) 2026-11-26 00:24:30 Job was aborted.\n\tby another\n...\n"
+    (run.submit / "htcondor.log").write_text(f"{event} (007.000.000) 2026-11-26 00:24:30 {said}\n...\n{other}")
+    shown = CliRunner().invoke(show.command, [str(run.root)]).output
+    assert re.search(rf"^state +{state}: .*{re.escape(said.splitlines()[1].strip())}", shown, re.MULTILINE)
+
+
+def test_what_went_with_a_lost_machine_is_not_taken_for_kept(run, pool):
+    supervisor = JournalWriter(run.journal, "supervisor-1", 1)
+    supervisor.append("supervisor_started", epoch=1, segment=1, job="7.0")
+    supervisor.append("checkpoint_seen", name="step-5", step=5)
+    pool.show("evicted")
+    pool.edit("queue", NumShadowStarts=1, JobDisconnectedDate=0)
+    assert "step-5" in HTCondorSubmitter().would_lose(run)
+    pool.edit("queue", JobCurrentStartDate=1795872000, JobDisconnectedDate=1795873000)
+    assert HTCondorSubmitter().would_lose(run) == ""

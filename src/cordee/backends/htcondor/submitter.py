@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.backends.htcondor.description import DESCRIPTION, EVENTS, PROGRAM, description, program
-from cordee.backends.htcondor.job_states import end_words, state_of
+from cordee.backends.htcondor.job_states import end_words, logged_end, state_of
 from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE, OPTIONAL
 from cordee.backends.htcondor.queue import (
     RUNNING,
@@ -143,8 +143,9 @@ class HTCondorSubmitter(Submitter):
         except HTCondorError as error:
             return Standing("unknown", known, error.text, at=self._asked_at)
         if ended is None and job is None:
-            text = "HTCondor does not know it any more" if known else "it was never placed"
-            return Standing("gone", known, text, at=self._asked_at)
+            logged = logged_end(_events(folder), known) if known else ""  # histories are cut
+            text = logged or ("HTCondor does not know it any more" if known else "it was never placed")
+            return Standing("gone", known, text, at=self._asked_at, final=bool(logged))
         last = ended or job
         assert last is not None
         for name in OPTIONAL:
@@ -196,6 +197,10 @@ class HTCondorSubmitter(Submitter):
             _wait_until_left(job, folder)
         state = replay(read_journal(folder.journal), folder.id)
         kept = [job for job in jobs if not _is_readable(job)]
+        if state.checkpoint != state.segment_checkpoint:
+            kept = [
+                job for job in kept if job.silent_since is None
+            ]  # it went with its machine, whatever becomes of the job
         if not kept or state.checkpoint is None or (folder.checkpoints / state.checkpoint).exists():
             return ""
         return f"its newest checkpoint, {state.checkpoint}, which an eviction left with the pool"
@@ -261,13 +266,16 @@ def _is_readable(job: CondorJob) -> bool:
     return kept is not None and os.access(kept, os.R_OK | os.X_OK)
 
 
+def _events(folder: RunFolder) -> str:
+    try:
+        return (folder.submit / EVENTS).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def _is_at_a_machine(folder: RunFolder) -> bool:
     """Return whether a job has begun on a machine and has not left it, as its event log says: a held one is still on its way back."""
-    try:
-        events = (folder.submit / EVENTS).read_text(errors="replace")
-    except OSError:
-        return False
-    last: str = (re.findall(r"^(001|004|005|009|012|024) ", events, re.MULTILINE) or [""])[-1]
+    last: str = (re.findall(r"^(001|004|005|009|012|024) ", _events(folder), re.MULTILINE) or [""])[-1]
     return last == "001"
 
 

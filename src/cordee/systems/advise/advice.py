@@ -124,7 +124,7 @@ def _verdict(situation: Situation, findings: list[Finding]) -> str:
         case "starting":
             if not findings:
                 return "it starts: its nodes are there and its first words are awaited"
-            return f"it starts, but {findings[0].text}"
+            return f"it starts{':' if findings[0].severity == 'info' else ', but'} {findings[0].text}"
         case "failed":
             return f"it failed{because}" if because else "it failed; nothing says why"
         case "cancelled":
