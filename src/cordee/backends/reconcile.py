@@ -7,7 +7,9 @@ import time
 from glob import escape
 
 from cordee.control.supervisor.segments import last_sign
+from cordee.core.backends import abilities
 from cordee.core.errors import EXIT_INTERNAL, CordeeError
+from cordee.core.units import utc_text
 from cordee.job.submit import ReleasesHolds, Standing, plan_of, submitter
 from cordee.job.submit.parent import open_children
 from cordee.runs.folder import RunFolder
@@ -36,7 +38,8 @@ def settle(folder: RunFolder, standing: Standing) -> RunState:
 
     A job that failed may be on its way back: the agents have it requeued when its batch script was killed. And a run that
     wrote something after Slurm was asked, or shortly before, lives, whatever was said of its job: a controller that lost
-    its state knows nothing of jobs that run, and may give their ids to others.
+    its state knows nothing of jobs that run, and may give their ids to others. None of that holds where the place has a
+    record of the job's end. Time between the last sign of life and the end is nobody's training.
     """
     state = replay(read_journal(folder.journal), folder.id)
     if state.ended or standing.state != "gone" or standing.job is None:
@@ -44,11 +47,15 @@ def settle(folder: RunFolder, standing: Standing) -> RunState:
     if state.state == "queued" and state.phases and (standing.at or state.phases[-1].start) < state.phases[-1].start:
         return state  # that was said of an earlier job, or of an earlier turn of this one
     word = standing.reason.split(" ")[0]
-    if word in _MAY_COME_BACK and standing.gone_s < _COMES_BACK_S:
-        return state
     asked_at = time.time() if standing.at is None else standing.at
-    if (last_sign(folder) or 0.0) > asked_at - _LIVES_S:
-        return state
+    sign = last_sign(folder)
+    if not standing.final:
+        if word in _MAY_COME_BACK and standing.gone_s < _COMES_BACK_S:
+            return state
+        if (sign or 0.0) > asked_at - _LIVES_S:
+            return state
+    left_at = asked_at - standing.gone_s
+    seen = min(left_at, sign) if state.state == "running" and sign is not None else left_at
     cancelled = word == "CANCELLED" or state.cancel_requested
     what = _WORDS.get(word, standing.reason)
     text = f"{what} (job {standing.job}: {standing.reason})"
@@ -61,8 +68,19 @@ def settle(folder: RunFolder, standing: Standing) -> RunState:
         exit_code=1 if cancelled or word in _WORDS else EXIT_INTERNAL,
         reason="cancelled" if cancelled else f"job_{word.lower()}" if word in _WORDS else "job_gone",
         text=text,
+        seen=utc_text(seen),
     )
     return replay(read_journal(folder.journal), folder.id)
+
+
+def known_until(folder: RunFolder, state: RunState) -> float:
+    """Return until when it is known what a run has done, in UTC epoch seconds: now, or its last word where its machines share no files."""
+    now = time.time()
+    try:
+        travels = state.state == "running" and not abilities(plan_of(folder)["backend"]).shares_files
+    except CordeeError:
+        return now
+    return min(now, last_sign(folder) or now) if travels else now
 
 
 def release_hold(folder: RunFolder, standing: Standing) -> bool:

@@ -53,6 +53,7 @@ class RunSummary:
     reason: str = ""
     folder: str = ""
     kind: str = "run"
+    backend: str = ""
 
 
 def list_runs(parent: str | Path, *more: str | Path) -> list[RunSummary]:
@@ -229,7 +230,8 @@ def _summarise(folder: RunFolder) -> RunSummary:
         summary.reason = error.text
         return summary
     active = sum(1 for node in state.nodes if node.role == "active")
-    asked = next((event.get("nodes") for event in events if event["event"] == "submitted"), None)
+    submitted = next((event for event in events if event["event"] == "submitted"), {})
+    asked, summary.backend = submitted.get("nodes"), str(submitted.get("backend", ""))
     summary.state, summary.exit_code = state.state, state.exit_code
     summary.submitted_at, summary.started_at, summary.ended_at = state.submitted_at, state.started_at, state.ended_at
     summary.nodes = active or (asked if isinstance(asked, int) else 0)

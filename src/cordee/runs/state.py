@@ -294,8 +294,7 @@ def _hold_released(state: RunState, event: dict[str, Any], at: float) -> None:
 
 
 def _segment_ended(state: RunState, event: dict[str, Any], at: float) -> None:
-    if event.get("seen"):  # nobody was left to write it: it ended soon after this last sign of life
-        at = _no_sooner(state, min(at, parse_utc(event["seen"])))
+    at = _seen(state, event, at)
     state.chain.append({key: event.get(key) for key in ("segment", "reason", "checkpoint", "progress", "next")})
     state.state = "queued"
     for node in state.nodes:
@@ -307,6 +306,11 @@ def _segment_ended(state: RunState, event: dict[str, Any], at: float) -> None:
         ended = state.segment_states[-1]
         ended.checkpoint, ended.progress, ended.next = event.get("checkpoint"), event.get("progress"), event["next"]
     _queue(state, at)
+
+
+def _seen(state: RunState, event: dict[str, Any], at: float) -> float:
+    """Return when what an event tells has ended: where nobody was left to write it then, soon after the last sign of life."""
+    return _no_sooner(state, min(at, parse_utc(event["seen"]))) if event.get("seen") else at
 
 
 def _no_sooner(state: RunState, at: float) -> float:
@@ -531,6 +535,7 @@ def _sealed(state: RunState, event: dict[str, Any], at: float) -> None:
 def _ended(state: RunState, event: dict[str, Any], at: float) -> None:
     if event.get("epoch", state.epoch) < state.epoch:  # a late word of a supervisor that another one has followed
         return
+    at = _seen(state, event, at)
     state.state, state.exit_code = event["state"], event.get("exit_code")
     state.reason, state.text = event.get("reason", ""), event.get("text", "")
     state.ended_at = at

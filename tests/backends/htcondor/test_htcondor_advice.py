@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cordee.backends.htcondor import facts as facts_module
 from cordee.backends.htcondor.facts import read_analysis
 from cordee.backends.htcondor.refusals import explain_refusal
 from cordee.backends.htcondor.submitter import HTCondorSubmitter
+from cordee.core.errors import CordeeError
+from cordee.faces.cli import cancel, runs, show
 from cordee.job.submit.prepare import create_run, prepare
 from cordee.runs.folder import RunFolder
-from cordee.runs.journal import client_journal
+from cordee.runs.journal import JournalWriter, client_journal
 from cordee.systems.advise.advice import Advice, advise
 from cordee.systems.advise.collect import collect_situation
 
@@ -38,6 +42,8 @@ def run(tmp_path: Path) -> RunFolder:
     folder = create_run(prepare(str(job), "local", {}, tmp_path / "runs"))
     plan = json.loads(folder.plan.read_text())
     folder.plan.write_text(json.dumps({**plan, "backend": "htcondor"}))
+    (asked,) = folder.journal.glob("client*")
+    asked.write_text(asked.read_text().replace('"local"', '"htcondor"'))
     return folder
 
 
@@ -47,7 +53,7 @@ class Pool:
     def __init__(self, folder: Path, run: RunFolder) -> None:
         self.folder, self.run = folder, run
         folder.mkdir()
-        self.say(queue="", history="[ ]")
+        self.say(queue="", history="[ ]", removed="")
 
     def say(self, **answers: str) -> None:
         """Let commands print texts."""
@@ -301,3 +307,82 @@ def test_a_refused_run_failed_because_of_what_was_said(run, pool):
     text = "HTCondor refused the run: ERROR: Failed to create proc Number of submitted jobs would exceed MAX_JOBS_PER_OWNER"
     client_journal(run.journal).append("ended", state="failed", exit_code=2, reason="refused", text=text)
     assert advice_of(run).verdict == "it failed because the pool limits how many jobs one person has in the queue"
+
+
+def test_a_run_that_ended_and_did_not_come_home_is_held_in_all_words(run, pool):
+    pool.show("noout")
+    client_journal(run.journal).append("ended", state="finished", exit_code=0, reason="finished", text="")
+    held = HTCondorSubmitter().standing(run, age_s=0.0)
+    assert advice_of(run).verdict == f"it has ended (finished), and is held because {held.reason}"
+    shown = CliRunner().invoke(show.command, [str(run.root)]).output
+    listed = CliRunner().invoke(runs.command, ["--runs", str(run.root.parent)]).output
+    assert f"held in the queue: {held.reason}" in shown
+    assert re.search(rf"^{run.id} +held .*held in the queue: {re.escape(held.reason)}", listed, re.MULTILINE)
+    asked = CliRunner().invoke(cancel.command, [str(run.root)]).exception
+    assert isinstance(asked, CordeeError)
+    assert held.reason in asked.text
+    assert "cordee cancel --now" in str(asked.next)
+    assert CliRunner().invoke(cancel.command, [str(run.root), "--now"]).exit_code == 0
+    assert "condor_rm" in pool.asked
+
+
+def test_a_run_that_came_home_is_not_asked_about_in_the_history(run, pool):
+    client_journal(run.journal).append("ended", state="finished", exit_code=0, reason="finished", text="")
+    assert "finished" in CliRunner().invoke(show.command, [str(run.root)]).output
+    assert " finished " in CliRunner().invoke(runs.command, ["--runs", str(run.root.parent)]).output
+    assert set(pool.asked) == {"condor_q"}
+
+
+def test_a_removed_job_ends_its_run_at_the_next_look(run, pool):
+    (run.journal / "supervisor-1.jsonl").touch()  # it gave a sign of life just now
+    pool.show("removed")
+    pool.edit("history", ClusterId=7)
+    shown = CliRunner().invoke(show.command, [str(run.root)]).output
+    assert re.search(r"^state +cancelled: .*wrong data \(by user nobody\)", shown, re.MULTILINE)
+
+
+def test_a_cancel_says_at_once_what_it_waits_for(run, pool):
+    pool.show("suspend")
+    pool.edit("queue", JobStatus=2, JobDisconnectedDate=1795873000)
+    asked = CliRunner().invoke(cancel.command, [str(run.root), "--wait", "0.2"])
+    assert "its machine has not answered since 2026-" in asked.stderr
+    assert isinstance(asked.exception, CordeeError)
+    assert "it knows that it is to end" in str(asked.exception.next)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "words"), [("TransferringInput", "what it needs"), ("TransferringOutput", "its results")]
+)
+def test_what_travels_at_the_moment_is_told(run, pool, attribute, words):
+    pool.show("suspend")
+    pool.edit("queue", JobStatus=2, **{attribute: True})
+    advice = advice_of(run)
+    assert advice.verdict.startswith(f"it starts: {words}")
+    assert words in HTCondorSubmitter().standing(run, age_s=0.0).reason
+
+
+@pytest.mark.parametrize(
+    ("event", "said", "state"),
+    [
+        ("009", "Job was aborted.\n\tvia condor_rm (by user ada)", "cancelled"),
+        ("005", "Job terminated.\n\t(1) Normal termination (return value 7)", "failed"),
+        ("005", "Job terminated.\n\t(0) Abnormal termination (signal 9)", "failed"),
+    ],
+)
+def test_a_job_that_the_history_has_forgotten_has_its_end_in_its_event_log(run, pool, event, said, state):
+    (run.journal / "supervisor-1.jsonl").touch()
+    other = "009 (017.000.000) 2026-11-26 00:24:30 Job was aborted.\n\tby another\n...\n"
+    (run.submit / "htcondor.log").write_text(f"{event} (007.000.000) 2026-11-26 00:24:30 {said}\n...\n{other}")
+    shown = CliRunner().invoke(show.command, [str(run.root)]).output
+    assert re.search(rf"^state +{state}: .*{re.escape(said.splitlines()[1].strip())}", shown, re.MULTILINE)
+
+
+def test_what_went_with_a_lost_machine_is_not_taken_for_kept(run, pool):
+    supervisor = JournalWriter(run.journal, "supervisor-1", 1)
+    supervisor.append("supervisor_started", epoch=1, segment=1, job="7.0")
+    supervisor.append("checkpoint_seen", name="step-5", step=5)
+    pool.show("evicted")
+    pool.edit("queue", NumShadowStarts=1, JobDisconnectedDate=0)
+    assert "step-5" in HTCondorSubmitter().would_lose(run)
+    pool.edit("queue", JobCurrentStartDate=1795872000, JobDisconnectedDate=1795873000)
+    assert HTCondorSubmitter().would_lose(run) == ""

@@ -50,6 +50,14 @@ HOLDS = [
     ),
     (
         12,
+        2,
+        "Transfer output files failure at access point a1 while receiving files from execution point slot1_1@e1. Details: "
+        f"writing to file /home/a/runs/{RUN}/code/made/x: (errno 2) No such file or directory",
+        "output-failed",
+        "code/made/x (No such file or directory)",
+    ),
+    (
+        12,
         13,
         f"{FROM_STARTER}/e/dir_1/{RUN}/w: (errno 13) Permission denied|x",
         "output-failed",

@@ -247,6 +247,25 @@ def test_a_start_knows_itself_by_the_ads(tmp_path, monkeypatch):
     assert CondorStart.here() is None
 
 
+@pytest.mark.parametrize(
+    ("ad", "lost_at"),
+    [
+        ("JobLastStartDate = 500\nJobDisconnectedDate = 531\nLastVacateTime = 551\n", 531.0),  # a machine that was lost
+        (
+            "JobLastStartDate = 500\nJobDisconnectedDate = 431\nLastVacateTime = 551\n",
+            551.0,
+        ),  # killed after an earlier loss
+        ("JobLastStartDate = 500\nLastVacateTime = 451\n", None),
+    ],
+)
+def test_a_start_knows_when_the_one_before_it_was_lost(tmp_path, monkeypatch, ad, lost_at):
+    (tmp_path / "job").write_text(f"ClusterId = 12\nProcId = 3\nNumShadowStarts = 3\n{ad}")
+    monkeypatch.setenv("_CONDOR_JOB_AD", str(tmp_path / "job"))
+    start = CondorStart.here()
+    assert start is not None
+    assert start.lost_at == lost_at
+
+
 def test_a_folder_is_private_again_wherever_it_came_through(tmp_path):
     sandbox = arrival(tmp_path, plan(), {})
     os.chmod(sandbox.folder.root, 0o755)

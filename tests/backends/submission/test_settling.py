@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from cordee.backends.reconcile import settle
 from cordee.job.submit import Standing
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal
+from cordee.telemetry.store.phases import segment_times
+
+NOW = 1_900_000_000.0
 
 
 @pytest.fixture
@@ -59,6 +64,29 @@ def test_a_run_that_gives_signs_of_life_is_not_ended_by_what_is_said_of_its_job(
     for asked_at in (written - 100.0, written, written + 50.0):
         assert not settle(folder, Standing("gone", "7", said, 1e6, at=asked_at)).ended
     assert settle(folder, Standing("gone", "7", said, 1e6, at=written + 70.0)).ended
+
+
+def test_a_record_of_the_end_is_the_last_word_whatever_was_written_shortly_before(folder):
+    sign = folder.journal / "supervisor-1.jsonl"
+    sign.touch()
+    os.utime(sign, (NOW, NOW))
+    state = settle(folder, Standing("gone", "7", "CANCELLED via condor_rm (by user ada)", at=NOW + 3, final=True))
+    assert state.state == "cancelled"
+    assert "by user ada" in state.text
+
+
+def test_what_came_after_the_last_sign_of_life_was_no_training(folder):
+    supervisor = JournalWriter(folder.journal, "supervisor-1", 1)
+    supervisor.append("supervisor_started", epoch=1, segment=1, job="7")
+    supervisor.append("attempt_started", attempt=1, world_size=1, nodes=[{"node": "n1", "ranks": [0]}])
+    supervisor.append("rank_started", attempt=1, rank=0, node="n1", pid=1)
+    written = (folder.journal / "supervisor-1.jsonl").stat().st_mtime
+    gone = Standing("gone", "7", "CANCELLED", gone_s=1000.0, at=written + 8000.0)
+    state = settle(folder, gone)
+    (times,) = segment_times(state)
+    assert times.train_s < 60.0
+    assert state.ended_at is not None
+    assert state.ended_at < written + 60.0
 
 
 def test_a_forgotten_job_is_over(folder):

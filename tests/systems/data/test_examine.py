@@ -270,6 +270,9 @@ def test_a_data_set_that_other_nodes_do_not_see_is_told(
     profile = f"{SLURM}nodes_elsewhere = true\n"
     found = _of(site("nodes = 1", profile, '[data.x]\nfrom = "corpus"\n')[2], "local-data")
     assert "(xfs)" in found.text
+    travels = 'scheduler = "htcondor"\nnodes_elsewhere = true\n'
+    told = site("nodes = 1", travels, '[data.x]\nfrom = "corpus"\n')[2]
+    assert not [finding for finding in told if finding.rule == "local-data"]
 
 
 def test_a_shared_data_set_that_its_group_cannot_read_is_told(site: Make, tmp_path: Path) -> None:

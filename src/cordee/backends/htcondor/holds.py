@@ -115,7 +115,7 @@ def _input(job: CondorJob, sub: int, reason: str) -> Hold:
 
 
 def _output(job: CondorJob, sub: int, reason: str) -> Hold:
-    match = re.search(r"(?:from file|to|open) +(/[^:|]+): \(errno (\d+)\) ([^;|']+)", reason)
+    match = re.search(r"(?:from file|to file|to|open) +(/[^:|]+): \(errno (\d+)\) ([^;|']+)", reason)
     path = _below_run(match.group(1), job) if match else ""
     if sub in (_ENOSPC, _EDQUOT) or "No space left" in reason or "quota exceeded" in reason:
         text = "a disk was full when its results came back"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, NamedTuple
 
 from cordee.backends.htcondor.holds import hold_of
@@ -43,9 +44,23 @@ def state_of(job: CondorJob) -> JobState:
         since = f"{utc_text(job.silent_since)[:19]}Z"
         text = f"its machine has not answered since {since}; if it stays silent the job starts on another"
         return JobState("running", "silent-machine", text)
-    if job.status == SENDING:
+    if job.ad.get("TransferringInput"):
+        return JobState("running", "arriving", "what it needs is on its way to the machine")
+    if job.status == SENDING or job.ad.get("TransferringOutput"):
         return JobState("running", "coming-home", "its results are on their way home")
     return JobState("running")
+
+
+def logged_end(events: str, job: str) -> str:
+    """Return how a job has ended by the text of its event log, as `end_words` says it; empty where that does not say."""
+    cluster, _, process = job.partition(".")
+    found = re.findall(rf"^(005|009) \(0*{cluster}\.0*{process}\.\d+\) .*\n\s+(\S.*)", events, re.MULTILINE)
+    if not found:
+        return ""
+    event, said = found[-1]
+    if event == "009":
+        return f"CANCELLED {said}"
+    return "COMPLETED" if "(return value 0)" in said else f"FAILED {said}"
 
 
 def end_words(job: CondorJob) -> str:

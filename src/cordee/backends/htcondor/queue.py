@@ -53,6 +53,8 @@ _ATTRIBUTES = (
     "MemoryUsage",
     "ResidentSetSize",
     "DiskUsage",
+    "TransferringInput",
+    "TransferringOutput",
     "CordeeStep",
     "CordeeCheckpoint",
 )

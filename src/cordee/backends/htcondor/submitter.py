@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.backends.htcondor.description import DESCRIPTION, EVENTS, PROGRAM, description, program
-from cordee.backends.htcondor.job_states import end_words, state_of
+from cordee.backends.htcondor.job_states import end_words, logged_end, state_of
 from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE, OPTIONAL
 from cordee.backends.htcondor.queue import (
     RUNNING,
@@ -32,7 +32,7 @@ from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
 
-_PATIENCE_S, _LEAVING_S, _POLL_S = 300.0, 120.0, 0.2
+_PATIENCE_S, _LEAVING_S, _POLL_S, _TELL_S = 300.0, 120.0, 0.2, 15.0
 # What of a run's folder stays at home, or is named in the submit file.
 _AT_HOME = frozenset(
     [
@@ -143,8 +143,9 @@ class HTCondorSubmitter(Submitter):
         except HTCondorError as error:
             return Standing("unknown", known, error.text, at=self._asked_at)
         if ended is None and job is None:
-            text = "HTCondor does not know it any more" if known else "it was never placed"
-            return Standing("gone", known, text, at=self._asked_at)
+            logged = logged_end(_events(folder), known) if known else ""  # histories are cut
+            text = logged or ("HTCondor does not know it any more" if known else "it was never placed")
+            return Standing("gone", known, text, at=self._asked_at, final=bool(logged))
         last = ended or job
         assert last is not None
         for name in OPTIONAL:
@@ -153,7 +154,16 @@ class HTCondorSubmitter(Submitter):
         if ended is not None:
             self._ended[last.id] = ended
         since = last.ad.get("CompletionDate") or last.ad.get("EnteredCurrentStatus") or self._asked_at
-        return Standing("gone", last.id, end_words(last), max(0.0, self._asked_at - since), at=self._asked_at)
+        gone_s = max(0.0, self._asked_at - since)
+        return Standing("gone", last.id, end_words(last), gone_s, at=self._asked_at, final=last.id == known)
+
+    def not_home(self, folders: list[RunFolder]) -> dict[str, Standing]:
+        """Return the standings of ended runs whose job waits or is held, as their way home failed; none where HTCondor cannot be asked."""
+        with suppress(HTCondorError):
+            self._ask(30.0)
+        ids = {folder.id for folder in folders}
+        found = {job.run: _in_queue(job, self._asked_at) for job in self._queue if job.active and job.run in ids}
+        return {run: standing for run, standing in found.items() if standing.queued}
 
     def cancel(self, folder: RunFolder) -> None:
         """Bring home what an eviction has kept, and remove the run's jobs.
@@ -187,6 +197,10 @@ class HTCondorSubmitter(Submitter):
             _wait_until_left(job, folder)
         state = replay(read_journal(folder.journal), folder.id)
         kept = [job for job in jobs if not _is_readable(job)]
+        if state.checkpoint != state.segment_checkpoint:
+            kept = [
+                job for job in kept if job.silent_since is None
+            ]  # it went with its machine, whatever becomes of the job
         if not kept or state.checkpoint is None or (folder.checkpoints / state.checkpoint).exists():
             return ""
         return f"its newest checkpoint, {state.checkpoint}, which an eviction left with the pool"
@@ -252,20 +266,26 @@ def _is_readable(job: CondorJob) -> bool:
     return kept is not None and os.access(kept, os.R_OK | os.X_OK)
 
 
+def _events(folder: RunFolder) -> str:
+    try:
+        return (folder.submit / EVENTS).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def _is_at_a_machine(folder: RunFolder) -> bool:
     """Return whether a job has begun on a machine and has not left it, as its event log says: a held one is still on its way back."""
-    try:
-        events = (folder.submit / EVENTS).read_text(errors="replace")
-    except OSError:
-        return False
-    last: str = (re.findall(r"^(001|004|005|009) ", events, re.MULTILINE) or [""])[-1]
+    last: str = (re.findall(r"^(001|004|005|009|012|024) ", _events(folder), re.MULTILINE) or [""])[-1]
     return last == "001"
 
 
 def _wait_until_left(job: CondorJob, folder: RunFolder) -> None:
     """Wait until a job that does not run any more has left its machine: what it saves there is on its way."""
-    deadline = time.monotonic() + _LEAVING_S
+    deadline, told = time.monotonic() + _LEAVING_S, 0.0
     while job.status != RUNNING and _is_at_a_machine(folder) and time.monotonic() < deadline:
+        if time.monotonic() > told + _TELL_S:
+            told, most_s = time.monotonic(), deadline - time.monotonic()
+            say(f"cordee: job {job.id} leaves its machine; waiting up to {most_s:.0f} s for what it saves there")
         time.sleep(_POLL_S)
 
 

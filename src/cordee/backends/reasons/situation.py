@@ -93,9 +93,12 @@ class Situation:
 
     @property
     def where(self) -> Where:
-        """Where the run is: the journal's word for its end, else the scheduler's word for its job."""
+        """Where the run is: the journal's word for its end, else the scheduler's word for its job.
+
+        A run that has ended waits where its job is held: what it made has not come home.
+        """
         job = self.scheduler.state
-        if self.state.state in ("finished", "failed", "cancelled"):
+        if job != HELD and self.state.state in ("finished", "failed", "cancelled"):
             return self.state.state  # type: ignore[return-value]
         if job in STARTING_STATES:
             return "starting"

@@ -76,6 +76,10 @@ class Allocation:
         """Return the seconds for which the allocation has been ours already."""
         return 0.0
 
+    def lost_at(self) -> Optional[float]:
+        """Return when the allocation before this one went, in UTC epoch seconds, None: the run's files tell by their times."""
+        return None
+
     def node_names(self) -> list[str]:
         """Return the names of all nodes of the allocation, spares included, in their order."""
         raise NotImplementedError("an allocation names its nodes")

@@ -35,7 +35,7 @@ def state_at_start(
     if state.state == "running" and place.allocation and state.allocation not in (None, place.allocation):
         newest = checkpoints.newest()
         progressed = newest is not None and newest.name != state.segment_checkpoint
-        seen = last_sign(folder, place.identity().get("began"))
+        seen = place.lost_at() or last_sign(folder, place.identity().get("began"))
         write_end(journal, state.segments, "lost", newest, progressed, BY_SCHEDULER, seen=seen and utc_text(seen))
         state = _read_again(journal, folder)
     return state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import fields
@@ -36,8 +37,13 @@ def command(state: str | None, runs: str | None, as_json: bool) -> None:
       cordee runs --state failed
     """
     folders = runs_folders(runs)
-    waiting = [RunFolder(summary.folder) for summary in list_runs(*folders) if summary.state in OPEN]
-    standings = stand_all(waiting)
+    waiting, ended = [], defaultdict(list)
+    for one in list_runs(*folders):
+        if one.state in OPEN:
+            waiting.append(RunFolder(one.folder))
+        elif one.backend:
+            ended[one.backend].append(RunFolder(one.folder))
+    standings = stand_all(waiting, ended)
     listed = merge(list_runs(*folders), _recordings(recordings_folders(runs)), key=lambda one: one.submitted_at or 0.0)
     summaries = [summary for summary in listed if state in (None, summary.state)]
     if as_json:
@@ -57,12 +63,12 @@ def command(state: str | None, runs: str | None, as_json: bool) -> None:
         ago = f"({format_duration(time.time() - summary.submitted_at)} ago)" if summary.submitted_at else ""
         step = "-" if summary.step is None else str(summary.step)
         standing = standings.get(summary.id)
-        where = f"  {words(standing)}" if standing is not None and summary.state in OPEN else ""
+        queued = standing is not None and standing.queued  # a run that has ended, too, where it did not come home
+        word = state_word("queued" if queued else summary.state, standing)
+        where = f"  {words(standing)}" if standing is not None and (queued or summary.state in OPEN) else ""
         where = f"  {plain(summary.reason)}" if summary.state == "unreadable" else where
         where = f"  {_recorded(summary)}" if summary.kind == "recording" else where
-        click.echo(
-            f"{summary.id:{width}}  {state_word(summary.state, standing):9}  {submitted:20}  {summary.nodes:5}  {step:>6}  {ago}{where}"
-        )
+        click.echo(f"{summary.id:{width}}  {word:9}  {submitted:20}  {summary.nodes:5}  {step:>6}  {ago}{where}")
 
 
 def _recordings(folders: Iterable[Path]) -> list[RunSummary]:

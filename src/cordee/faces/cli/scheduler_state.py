@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 from cordee.backends.reconcile import release_hold, settle
@@ -26,12 +27,10 @@ def stand(folder: RunFolder, state: RunState) -> tuple[RunState, Standing | None
     Where nodes share no files, the way home of a run that has ended may have failed: then its job is still in the queue.
     """
     try:
-        can = abilities(plan_of(folder)["backend"])
-        if not can.queues or (state.ended and can.shares_files):
-            return state, None
         if state.ended:
-            left = submitter_of(folder).standing(folder)
-            return state, left if left.queued else None
+            return state, submitter_of(folder).not_home([folder]).get(folder.id)
+        if not abilities(plan_of(folder)["backend"]).queues:
+            return state, None
         standing = ask(submitter_of(folder), folder, state)
     except CordeeError:
         return state, None
@@ -44,8 +43,13 @@ def ask(place: Submitter, folder: RunFolder, state: RunState) -> Standing:
     return _released(standing) if release_hold(folder, standing) else standing
 
 
-def stand_all(folders: list[RunFolder]) -> dict[str, Standing]:
-    """Return the standings of runs that have not ended, by id, with one question to each scheduler; ends what is gone."""
+def stand_all(folders: list[RunFolder], ended: dict[str, list[RunFolder]]) -> dict[str, Standing]:
+    """Return standings by id, with one question to each scheduler; ends what is gone.
+
+    Args:
+        folders: runs that have not ended.
+        ended: those that have, by their back end: those that did not come home have a standing.
+    """
     by_backend: dict[str, list[RunFolder]] = {}
     for folder in folders:
         try:
@@ -63,6 +67,9 @@ def stand_all(folders: list[RunFolder]) -> dict[str, Standing]:
         for folder, standing in zip(runs, standings, strict=True):
             settle(folder, standing)
             found[folder.id] = timely(folder, standing, replay(read_journal(folder.journal), folder.id))
+    for backend, runs in ended.items():
+        with suppress(CordeeError):
+            found.update(submitter(backend).not_home(runs))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from cordee.backends.reconcile import known_until
 from cordee.core.terminal.output import print_json
 from cordee.core.units import format_duration, utc_text
 from cordee.faces.cli.scheduler_state import hold_words, last_word, stand, state_word, words
@@ -74,7 +75,7 @@ def describe(folder: RunFolder, state: RunState, word: str = "") -> list[str]:
         lines.append(f"data        {one['name']}: {one['place']}{licence}")
     if not recorded:
         lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
-    for segment in map(segment_words, segment_times(state) if worth_showing(state) else []):
+    for segment in map(segment_words, segment_times(state, known_until(folder, state)) if worth_showing(state) else []):
         lines += [f"  {segment.number:<2} {segment.course}", f"     {segment.ended}"]
     lines += [f"hold        {text}" for text in hold_words(state)]
     if "parent" in family_of:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cordee.backends.reconcile import known_until
 from cordee.core import registry
 from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
@@ -91,7 +92,12 @@ class ReportData:
     @property
     def segments(self) -> list[SegmentTimes]:
         """The times of each segment."""
-        return segment_times(self.state, self.now)
+        return segment_times(self.state, self.known_until)
+
+    @cached_property
+    def known_until(self) -> float:
+        """Until when it is known what the run has done."""
+        return min(self.now, known_until(self.folder, self.state))
 
     @property
     def advised(self) -> bool:
@@ -142,7 +148,8 @@ def collect(run: RunFolder | Path | str) -> ReportData:
     recorded, now = recorded_state(folder), time.time()
     events = read_journal(folder.journal) if recorded is None else []
     state = recorded or replay(events, folder.id)
-    data = ReportData(folder, now, state, {}, phase_shares(state, now), lost_time(state, {}, now))
+    known = known_until(folder, state)
+    data = ReportData(folder, now, state, {}, phase_shares(state, known), lost_time(state, {}, known))
     data.recorded = recorded is not None
     data.checkpoints = [
         {"step": event.get("step"), "name": event.get("name"), "time": event.get("time")}
@@ -209,7 +216,7 @@ def _telemetry(run: Run, data: ReportData) -> None:
         columns = (series.steps, series.times, series.mean, series.low, series.high)
         data.curves[name] = Curve(name, *(column.astype(float).tolist() for column in columns))
         _note_steps(events, data, logged)
-    data.lost = lost_time(data.state, logged, data.now)
+    data.lost = lost_time(data.state, logged, data.known_until)
     if run.dropped_events:
         data.missing.append(
             f"{run.dropped_events} logged events were dropped by the ranks because nobody took them in time"

@@ -49,7 +49,7 @@ OUTCOMES = {"segment": "ended with its segment", "node_lost": "lost a node"}
 def phases_plot(data: ReportData) -> str:
     """Return the timeline of phases, attempts and checkpoints."""
     state = data.state
-    now = state.ended_at or data.now
+    now = state.ended_at or data.known_until
     phases = [Span(phase.name, phase.start, phase.end or max(now, phase.start), phase.name) for phase in state.phases]
     attempts = []
     for entry in state.attempts:

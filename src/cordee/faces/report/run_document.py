@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cordee.backends.reconcile import known_until
 from cordee.faces.report.container import container_of
 from cordee.faces.report.segments import began_from, segment_document
 from cordee.job.submit import step_of
@@ -73,7 +74,7 @@ def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
         "job": state.job,
         "chain": state.chain,
         **{key: value for view in views_of(state, step) for key, value in view.document().items()},
-        "segment_list": [segment_document(times) for times in segment_times(state)],
+        "segment_list": [segment_document(times) for times in segment_times(state, known_until(folder, state))],
         **family(folder, state),
         "submitted_at": state.submitted_at,
         "started_at": state.started_at,

@@ -23,6 +23,7 @@ class Standing:
         at: when the place said so, UTC epoch seconds; None: now.
         next: what to do about a job that is held or suspended.
         releasable: whether the place held the job by itself after it could not start it.
+        final: whether the place keeps records of how jobs ended, and has this one's: nothing brings it back.
         idle_since: the last sign of life of a run that does not run, or when it was queued, UTC epoch seconds.
     """
 
@@ -34,6 +35,7 @@ class Standing:
     next: str = ""
     releasable: bool = False
     idle_since: float | None = None
+    final: bool = False
 
     @property
     def queued(self) -> bool:
@@ -81,6 +83,10 @@ class Submitter(ABC):
     def would_lose(self, folder: RunFolder) -> str:
         """Return what of a run that waits only the place has, and `cancel` would lose; empty: nothing."""
         return ""
+
+    def not_home(self, folders: list[RunFolder]) -> dict[str, Standing]:
+        """Return where the jobs of runs stand that have ended and are still in the queue, by the run's id: what they made is not here."""
+        return {}
 
     def standing(self, folder: RunFolder, *, age_s: float = 30.0) -> Standing:
         """Return where one run stands."""

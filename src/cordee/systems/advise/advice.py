@@ -118,11 +118,13 @@ def _verdict(situation: Situation, findings: list[Finding]) -> str:
         case "waiting":
             if not because:
                 return "it waits; the scheduler gives no reason"
-            return f"it is held{because}" if situation.scheduler.state == HELD else f"it waits{because}"
+            if situation.scheduler.state == HELD:
+                return f"it has ended ({state.state}), and is held{because}" if state.ended else f"it is held{because}"
+            return f"it waits{because}"
         case "starting":
             if not findings:
                 return "it starts: its nodes are there and its first words are awaited"
-            return f"it starts, but {findings[0].text}"
+            return f"it starts{':' if findings[0].severity == 'info' else ', but'} {findings[0].text}"
         case "failed":
             return f"it failed{because}" if because else "it failed; nothing says why"
         case "cancelled":

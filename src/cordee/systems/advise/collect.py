@@ -67,9 +67,9 @@ def _plan(folder: RunFolder, unknown: list[str]) -> dict[str, Any]:
 
 def _scheduler(folder: RunFolder, plan: dict[str, Any], state: RunState) -> SchedulerFacts:
     backend = str(plan.get("backend", ""))
-    if state.state == "finished":
-        return SchedulerFacts(backend)
     try:
+        if state.state == "finished" and abilities(backend).shares_files:
+            return SchedulerFacts(backend)
         facts = back_end(backend).facts
         if facts is not None:
             collect: Callable[..., SchedulerFacts] = load(facts)

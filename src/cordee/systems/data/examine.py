@@ -360,8 +360,8 @@ class _Examined:
 
     def _say_place(self) -> None:
         cluster, place = self._loaded.cluster, self._found.place
-        if self._found.remote or not cluster.nodes_elsewhere:
-            return
+        if self._found.remote or not cluster.nodes_elsewhere or not abilities(cluster.scheduler).shares_files:
+            return  # where machines share no files, it travels
         own = self._tier is not None and self._tier[1].kind != "shared"
         kind = f"the tier {self._tier[0]}" if own and self._tier else local_kind(Path(place))
         if kind is not None and _is_here(place):

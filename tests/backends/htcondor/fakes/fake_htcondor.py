@@ -1,6 +1,6 @@
 """What the fake commands share: answers of HTCondor 23.9.6 that were recorded, in the folder $FAKE_HTCONDOR.
 
-A file there is what a command prints: `queue`, `history`, `machines`, `why`. A missing one is a command that fails, with what the
+A file there is what a command prints: `queue`, `history`, `machines`, `why`, `removed`. A missing one is a command that fails, with what the
 file `error` has. `slow`: the command does not answer.
 """
 

@@ -48,12 +48,14 @@ class CondorStart(NamedTuple):
         start: which one it is, from 0: HTCondor starts a job again after an eviction.
         node: what this machine is called.
         vacate_s: how long the job has to leave, in seconds; None: the machine does not say.
+        lost_at: when the start before this one was lost or left its machine, in UTC epoch seconds; None: that is not known.
     """
 
     job: str
     start: int
     node: str
     vacate_s: Optional[float] = None
+    lost_at: Optional[float] = None
 
     @classmethod
     def here(cls) -> Optional[CondorStart]:
@@ -65,7 +67,11 @@ class CondorStart(NamedTuple):
         asked, most = _seconds(job.get("jobmaxvacatetime")), _seconds(machine.get("machinemaxvacatetime"))
         given = [seconds for seconds in (asked, most) if seconds is not None]
         starts = int(_seconds(job.get("numshadowstarts")) or 1)
-        return cls(f"{job['clusterid']}.{job.get('procid', '0')}", max(0, starts - 1), name, min(given, default=None))
+        id = f"{job['clusterid']}.{job.get('procid', '0')}"
+        began = _seconds(job.get("joblaststartdate")) or 0.0
+        left = [_seconds(job.get(key)) or 0.0 for key in ("jobdisconnecteddate", "lastvacatetime")]
+        lost_at = min((moment for moment in left if moment > began), default=None)  # older ones are of earlier starts
+        return cls(id, max(0, starts - 1), name, min(given, default=None), lost_at)
 
     @property
     def turn(self) -> str:

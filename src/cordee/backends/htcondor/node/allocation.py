@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import Any, Optional
 
 from cordee.backends.htcondor.node.ads import STARTED, CondorStart
 from cordee.backends.local.node.allocation import LocalAllocation
@@ -44,6 +44,10 @@ class HTCondorAllocation(LocalAllocation):
     def age_s(self) -> float:
         """Return the seconds since the job's first process began."""
         return max(0.0, time.time() - float(os.environ.get(STARTED) or time.time()))
+
+    def lost_at(self) -> Optional[float]:
+        """Return when the start before this one went, by the job's ad: files have the times at which they came here."""
+        return self._here.lost_at
 
     def node_names(self) -> list[str]:
         """Return the name of the machine."""

@@ -11,6 +11,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from cordee.backends.reconcile import known_until
 from cordee.core.draw.clean import clean, one_line, ranges
 from cordee.core.stats import finite
 from cordee.core.terminal.draw import sparkline
@@ -72,7 +73,10 @@ def _head(view: WatchState) -> list[RenderableType]:
     first.append("  ").append(view.word, _STYLES.get(view.word, ""))
     if state.text:
         first.append(f"  {one_line(state.text)}")
-    spent = "  ".join(f"{share.name} {format_duration(share.seconds)}" for share in phase_shares(state))
+    spent = "  ".join(
+        f"{share.name} {format_duration(share.seconds)}"
+        for share in phase_shares(state, known_until(view.folder, state))
+    )
     job = f"  job {state.job}" if state.job else ""
     counts = f"segment {state.segments}  attempt {state.attempt}  restarts {state.restarts}{job}"
     found: list[RenderableType] = [first, _line(counts, "dim"), _line(spent, "dim")]

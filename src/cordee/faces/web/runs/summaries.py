@@ -27,6 +27,7 @@ class Summary:
     id: str
     name: str
     kind: str = "run"
+    backend: str = ""
     state: str = "unreadable"
     submitted_at: float | None = None
     started_at: float | None = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-import time
 from typing import TYPE_CHECKING, Any
 
+from cordee.backends.reconcile import known_until
 from cordee.core.errors import CordeeError
 from cordee.core.secrets import masked_words
 from cordee.core.units import natural
@@ -95,7 +95,7 @@ def _productive_ratio(run: Run, state: RunState) -> float | None:
     """Return the share of the time since the first attempt that was not lost; None while that cannot be said."""
     if not state.attempts:
         return None
-    now = time.time() if state.ended_at is None else state.ended_at
+    now = known_until(run.folder, state) if state.ended_at is None else state.ended_at
     seconds = now - state.attempts[0]["started_at"]
     if seconds <= 0:
         return None
