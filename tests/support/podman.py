@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import stat
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from cordee.testing.containers import AS_USER, UID
 from cordee.testing.images import busybox_root
+from cordee.testing.patience import wait_until
 
 _LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "ensurepip", "lib2to3", "__pycache__", "config-*")
 _BEFORE = """
 mount --bind "$CORDEE_TEST_ROOTLESS/ids" /etc/subuid && mount --bind "$CORDEE_TEST_ROOTLESS/ids" /etc/subgid &&
 mount --bind "$CORDEE_TEST_ROOTLESS/tun" /dev/net/tun && exec "$@"
+"""
+
+_DOCKER = """#!/bin/bash
+[ "$1" = -v ] && {{ echo "Docker version 20.10.0, build podman"; exit; }}
+words=()
+for word; do
+  [ "$last" = --user ] && word=0:0
+  words+=("$word"); last=$word
+done
+[ "$1" = create ] && words=(create {own} "${{words[@]:1}}")
+exec podman --remote --url {socket} "${{words[@]}}"
 """
 
 
@@ -101,3 +114,27 @@ def rootless() -> Iterator[Rootless]:
         finally:
             user.run("podman", "rm", "--force", "--all", "--time", "0")
             user.run("podman", "system", "migrate")  # ends the process that holds its namespaces
+
+
+@contextmanager
+def docker_by_podman(folder: Path, options: Sequence[str] = ()) -> Iterator[Path]:
+    """Yield a program that takes Docker's command lines, for the time of the context: Podman of root does what they say.
+
+    It may be called in a user namespace, as the daemons of root's pool are: Podman itself is outside of it, and whoever is nobody
+    there is root here.
+
+    Args:
+        folder: for the program and its socket.
+        options: of `create`, beside what the caller gives.
+    """
+    # Podman asks for more than this machine may give.
+    own = ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"]
+    socket, program = folder / "podman.sock", folder / "docker"
+    program.write_text(_DOCKER.format(own=shlex.join([*own, *options]), socket=shlex.quote(f"unix://{socket}")))
+    program.chmod(0o755)
+    with subprocess.Popen(["podman", "system", "service", "-t", "0", f"unix://{socket}"]) as service:
+        try:
+            assert wait_until(socket.exists, 20.0)
+            yield program
+        finally:
+            service.terminate()

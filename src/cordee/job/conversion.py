@@ -38,6 +38,7 @@ class Conversion:
         mpi: srun's kind of MPI, None when the script leaves it to the site.
         run: the command, None when the script shows none.
         environment: an EDF's name or path.
+        image: what that EDF has to name, where it is to be written beside the document.
         script: the Python script in it.
         code: whether the run takes a copy of the job's folder.
         need, vet, checkpoint, restart, sweep, farm: keys of these tables.
@@ -51,6 +52,7 @@ class Conversion:
     launch: str = "fork"
     mpi: str | None = None
     environment: str | None = None
+    image: str | None = None
     code: str = "live"
     setup: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)

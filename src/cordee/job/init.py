@@ -63,6 +63,9 @@ def write_draft(folder: Path, source: Path | None = None) -> Written:
         lines = _checkpoint_lines(draft)
         text = reader.render(found, source=source.name, name=draft.name, run=run, checkpoint=lines)
     write_new(path, text)
+    if found and found.image and found.environment:
+        write_new(path.with_name(found.environment), f"image = {quoted(found.image)}\n", "cordee env check")
+        draft.notes.append(f"{found.environment} names the image that the ranks run in")
     return Written(path, draft.notes, source, found.left if found else ())
 
 

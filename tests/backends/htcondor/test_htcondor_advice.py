@@ -106,6 +106,7 @@ WAITING = [
     ("few-gpus", "too-much-gpus", "as many GPUs as it asks for", {"need.gpus_per_node": 1}),
     ("old-gpus", "no-such-gpu", "no machine of the pool has a GPU as it asks for", None),
     ("req", "requirements", "HasFastDisk == true and OpSysMajorVer >= 99", None),
+    ("nosif", "no-container-engine", "none meets TARGET.HasSIF", None),
     ("busy", "in-use", "the 2 machines of the pool that are large enough are in use", None),
     ("gpubusy", "in-use", "the 2 machines of the pool that are large enough are in use", None),
     ("evicted", "machines-refuse", "by rules of their own (START)", None),

@@ -119,6 +119,26 @@ def test_a_code_and_what_the_pool_says_with_it_become_a_clause(code, sub, reason
     assert "{" not in hold.next
 
 
+@pytest.mark.parametrize(
+    ("code", "sub", "reason", "image", "line"),
+    [
+        (35, 0, "Error from slot1_1@e1: Unable to find image", "docker://a/b:1", '`image = "a/b:1"`'),
+        (45, 0, "Test of singularity failed", "image.sif", "the line `image`"),
+        (6, 2, "Error from slot1_2@e1: Failed to execute", "image.sif", "the line `image`"),
+        (13, 2, "Transfer failed: osdf:///x/a.sif: no such object", "a.sif", "the line `image`"),
+    ],
+)
+def test_an_image_that_fails_is_the_line_to_correct(code, sub, reason, image, line):
+    hold = hold_of(held(code, sub, reason, ContainerImage=image))
+    assert hold.rule == "container-failed"
+    assert line in hold.next
+    assert "condor_release 7.0" in hold.next
+
+
+def test_a_python_that_is_missing_in_an_image_is_looked_for_there():
+    assert "`image` of the EDF" in hold_of(held(3, 70, "no Python", ContainerImage="image.sif")).next
+
+
 def test_more_memory_is_asked_for_than_was_seen_and_the_job_can_go_on_with_it():
     hold = hold_of(held(21, 102, "memory usage exceeded request_memory"))
     assert hold.change == {"need.memory": "1152MB"}

@@ -11,7 +11,7 @@ BACKEND = Backend(
         several_machines=True,
         shares_files=False,
         chains=True,
-        honours=("need.memory", "need.disk"),
+        honours=("need.memory", "need.disk", "environment.image"),
         most_nodes=1,
         prints_to="htcondor-{job}.out",
     ),

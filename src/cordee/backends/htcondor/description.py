@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
 import sys
@@ -14,6 +15,9 @@ from cordee.machine.processes.module_command import START
 from cordee.runs.folder import RunFolder
 
 DESCRIPTION, PROGRAM, EVENTS = "htcondor.sub", "htcondor.sh", "htcondor.log"
+# In the run's `submit/`, the image of a container: HTCondor knows a file of one by this ending alone.
+IMAGE = "image.sif"
+_ON_MACHINES = "/cvmfs/"  # a file system that machines have, and that nothing has to be brought from
 # By which jobs are told from all others: the run's id.
 RUN_ATTRIBUTE = "CordeeRun"
 EXIT_NO_PYTHON = 70
@@ -34,7 +38,7 @@ exec 2>&1
 # All that is to come home must be there, whatever happens.
 for name in {outputs}; do mkdir -p "$run/$name"; done
 : >{last_words}
-PATH=${{PATH:-/usr/local/bin:/usr/bin:/bin}}; export PATH
+PATH={path}; export PATH
 for python in {pythons}; do
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && break
   python=
@@ -52,14 +56,17 @@ exec "$python" -s -c "$start" cordee.backends.htcondor.node.first --run "$run"
 
 def program(folder: RunFolder, plan: dict[str, Any]) -> str:
     """Return the program of the job."""
-    given = plan.get("python") or sys.executable
-    names = list(
-        dict.fromkeys([given, "python3", "/usr/bin/python3", *(f"python3.{minor}" for minor in range(14, 8, -1))])
-    )
+    step = plan["steps"][0]
+    # Of an image it is the image's own: no path of this machine, or of the pool's, means anything there.
+    given = [] if image_of(step) else [plan.get("python") or sys.executable]
+    tried = [*given, "python3", "/usr/bin/python3", *(f"python3.{minor}" for minor in range(14, 8, -1))]
+    names = list(dict.fromkeys(tried))
+    path = step["environment"]["document"]["config"]["env"].get("PATH") if image_of(step) else None
     return _PROGRAM.format(
         run=shlex.quote(folder.id),
         start=shlex.quote(START),
         pythons=shlex.join(names),
+        path=shlex.quote(path) if path else "${PATH:-/usr/local/bin:/usr/bin:/bin}",
         no_python=EXIT_NO_PYTHON,
         node_side=NODE_SIDE,
         outputs=shlex.join((*OUTPUTS, "journal")),
@@ -79,7 +86,7 @@ def description(folder: RunFolder, plan: dict[str, Any]) -> str:
     lines = [
         f"# Run {run} of Cordée. What it starts, as plan.json has it:",
         *(f"#   {line} ." for line in shlex.join(tasks["argv"]).splitlines()),  # a \\ at its end would go on
-        "universe = vanilla",
+        *_universe(folder, image_of(step)),
         f"executable = {run}/submit/{PROGRAM}",
         f"batch_name = {_quoted(plan['name'])}",
         f"initialdir = {folder.root.parent}",
@@ -112,6 +119,26 @@ def description(folder: RunFolder, plan: dict[str, Any]) -> str:
     return "\n".join([*lines, f'+{RUN_ATTRIBUTE} = "{run}"', "queue", ""])
 
 
+def image_of(step: dict[str, Any]) -> str:
+    """Return the image that a step of a plan begins in, as a path or an address; empty: none."""
+    root = ((step.get("environment") or {}).get("document") or {}).get("root") or {}
+    return str(root.get("path", "")) if root.get("kind") == "entered" else ""
+
+
+def travels(image: str) -> bool:
+    """Return whether an image is a file of this machine."""
+    return bool(image) and "://" not in image and not image.startswith(_ON_MACHINES)
+
+
+def _universe(folder: RunFolder, image: str) -> list[str]:
+    if not image:
+        return ["universe = vanilla"]
+    if travels(image):
+        image = str(folder.submit / IMAGE)
+    kept = ["transfer_container = False"] if image.startswith(_ON_MACHINES) else []
+    return ["universe = container", f"container_image = {image}", *kept]
+
+
 def _gpus(request: dict[str, Any]) -> list[str]:
     """Return what is asked of GPUs."""
     if not request["gpus_per_node"]:
@@ -129,7 +156,9 @@ def _gpus(request: dict[str, Any]) -> list[str]:
 
 
 def _default_disk(step: dict[str, Any]) -> int:
-    return _LEAST_DISK + 2 * sum(data.get("bytes") or 0 for data in step.get("data", []))
+    image = image_of(step)
+    image_bytes = os.path.getsize(image) if travels(image) and os.path.exists(image) else 0
+    return _LEAST_DISK + 2 * sum(data.get("bytes") or 0 for data in step.get("data", [])) + image_bytes
 
 
 def _value(value: Any) -> str:

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from typing import Any
 
+from cordee.backends.htcondor.description import IMAGE, image_of, travels
 from cordee.core.findings import Finding
 from cordee.job.command import script_of
 from cordee.job.load import LoadedJob
@@ -16,7 +17,6 @@ from cordee.job.scripts import Script, read_script
 
 # Keys of a job that mean something only where nodes see this machine's files.
 _NOT_YET = {
-    "environment": "the run's container",
     "services": "services of the job",
 }
 
@@ -53,16 +53,17 @@ def _not_yet(loaded: LoadedJob) -> list[Finding]:
 def _names(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     """Refuse paths that a submit file cannot name, and two data sets that would arrive as one."""
     places = [data.place.rstrip("/") for data in plan.step.data if "://" not in data.place]
+    image = image_of(plan.step.model_dump())
     found = []
-    for path in (plan.folder, *places):
+    for path in (plan.folder, *places, image):
         if re.search(r"[,\n\"$]", path):
             text = "a submit file of HTCondor cannot name this path"
             allowed, what = "no comma, quote, dollar sign or line end", "rename the folder"
             found.append(_finding(loaded, (), text, "bad-path", path, allowed, what))
     found += [_finding(loaded, ("data",), *finding) for finding in filter(None, map(_link_below, places))]
-    for name, count in Counter(map(os.path.basename, places)).items():
+    for name, count in Counter(map(os.path.basename, [*places, IMAGE] if travels(image) else places)).items():
         if count > 1 or name == plan.run:
-            text = f"{count} data sets would arrive on the machine under the name {name}"
+            text = f"{count} things would arrive on the machine under the name {name}"
             found.append(_finding(loaded, ("data",), text, "bad-path", name, "names that differ", "rename a folder"))
     return found
 

@@ -5,6 +5,7 @@ Source: HTCondor manual, "Job ClassAd Attributes", HoldReasonCode and HoldReason
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -94,10 +95,13 @@ def _out_of_resources(job: CondorJob, sub: int, reason: str) -> Hold | None:
 
 def _own_policy(job: CondorJob, sub: int, reason: str) -> Hold | None:
     if sub == EXIT_NO_PYTHON:
+        in_image = bool(job.text("ContainerImage"))
         return Hold(
             "no-python",
-            "no Python of version 3.9 or later was on the machine",
-            "name one with `python` in the profile, or ask for machines that have one by [htcondor] requirements, and run it anew",
+            "no Python of version 3.9 or later was " + ("in its image" if in_image else "on the machine"),
+            "take an image that has one: `image` of the EDF"
+            if in_image
+            else "name one with `python` in the profile, or ask for machines that have one by [htcondor] requirements, and run it anew",
         )
     return _by_words(job, sub, reason)
 
@@ -109,6 +113,9 @@ def _input(job: CondorJob, sub: int, reason: str) -> Hold:
         return Hold(
             "disk-full", text, f"set {setting('need.disk', more)} and run it anew, or release it", {"need.disk": more}
         )
+    image = os.path.basename(job.text("ContainerImage"))
+    if image and image in reason:
+        return _container(job, sub, reason)
     match = re.search(r"reading from file ([^:|]+): \(errno (\d+)\) ([^;|']+)", reason)
     what = f"{match.group(1)} cannot be read ({match.group(3).strip()})" if match else reason
     return Hold("input-missing", f"what it needs could not be brought: {what}", f"put it back, {_RELEASE}")
@@ -144,6 +151,8 @@ def _too_large(job: CondorJob, sub: int, reason: str) -> Hold:
 
 
 def _program(job: CondorJob, sub: int, reason: str) -> Hold:
+    if job.text("ContainerImage"):
+        return _container(job, sub, reason)
     return Hold(
         "not-started",
         f"the machine could not start it: {reason}",
@@ -169,7 +178,10 @@ def _at_home(job: CondorJob, sub: int, reason: str) -> Hold:
 
 
 def _container(job: CondorJob, sub: int, reason: str) -> Hold:
-    return Hold("container-failed", f"its container could not be started: {reason}", f"look at the image, {_RELEASE}")
+    image = job.text("ContainerImage")
+    which = f'`image = "{image.removeprefix("docker://")}"`' if image.startswith("docker://") else "the line `image`"
+    advice = f"correct {which} of the EDF and run it anew; where the machine was to blame, `condor_release {{job}}` tries another"
+    return Hold("container-failed", f"its container could not be started: {reason}", advice)
 
 
 _BY_CODE: dict[int, Callable[[CondorJob, int, str], Hold | None]] = {

@@ -27,6 +27,7 @@ _ATTRIBUTES = (
     RUN_ATTRIBUTE,
     "RemoteHost",
     "NumShadowStarts",
+    "ContainerImage",
     "HoldReason",
     "HoldReasonCode",
     "HoldReasonSubCode",

@@ -13,7 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cordee.backends.htcondor.description import DESCRIPTION, EVENTS, PROGRAM, description, program
+from cordee.backends.htcondor.description import (
+    DESCRIPTION,
+    EVENTS,
+    IMAGE,
+    PROGRAM,
+    description,
+    image_of,
+    program,
+    travels,
+)
 from cordee.backends.htcondor.job_states import end_words, logged_end, state_of
 from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE, OPTIONAL
 from cordee.backends.htcondor.queue import (
@@ -101,6 +110,11 @@ class HTCondorSubmitter(Submitter):
             path = folder.submit / PROGRAM
             path.write_text(program(folder, plan))
             path.chmod(0o700)
+            image = image_of(plan["steps"][0])
+            if travels(image):
+                link = folder.submit / IMAGE
+                link.unlink(missing_ok=True)
+                link.symlink_to(image)
             folder.checkpoints.mkdir(mode=0o700, exist_ok=True)
             for place, _, names in os.walk(folder.code):
                 for one in (Path(place, name) for name in names):

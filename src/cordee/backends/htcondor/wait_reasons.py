@@ -22,6 +22,8 @@ _MOST_SIZES = 4
 # Parts of requirements that Cordée asks for by [need]; what is left of these at this moment is in the numbers of the pool.
 _BY_NEED = re.compile(r"\bRequest(Memory|Disk|Cpus|GPUs)\b")
 _GPUS = re.compile(r"RequireGPUs|AvailableGPUs|GPUs_|DeviceName|Capability", re.IGNORECASE)
+# What machines say that can start containers.
+_ENGINE = re.compile(r"\bHas(Container|Docker(URL)?|SIF|SandboxImage|Singularity|Apptainer)\b")
 # Parts that are met or not by how busy machines are.
 _PASSES = re.compile(r"\b(Memory|Disk|Cpus|GPUs|State|Activity|\w*LoadAvg|KeyboardIdle)\b")
 _NAMES = {"memory": "memory", "disk": "disk", "cpus": "CPUs", "gpus": "GPUs"}
@@ -132,6 +134,15 @@ def requirements_unmet(situation: Situation) -> Iterator[Finding]:
     # GPUs that are in use are none: what is said of them means something where some are free.
     if gpus and pool and pool["free"]:
         yield _no_such_gpu(situation, now=pool["free"] < pool["large_enough"])
+    engines = [one for one in conditions if _ENGINE.search(one)]
+    if engines:
+        text = f"no machine of the pool can start such a container: none meets {' and '.join(engines)}"
+        kinds = (
+            "an image of a registry needs HasDockerURL, a file HasSIF: `condor_status -af Machine HasDockerURL HasSIF`"
+        )
+        what = f"give the EDF an `image` of the other kind, or run it without environment ({kinds})"
+        yield note("no-container-engine", text, "error", next=what, conditions=engines)
+    conditions = [one for one in conditions if one not in engines]
     lasting = [one for one in conditions if one not in gpus and not _PASSES.search(one)]
     passing = [one for one in conditions if one not in gpus and _PASSES.search(one)]
     wanted = (situation.part("request").get("scheduler") or {}).get("requirements")

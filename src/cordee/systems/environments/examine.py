@@ -21,12 +21,14 @@ from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.plan import STEP_ENGINE
 from cordee.systems.environments.edf import Resolved
 from cordee.systems.environments.edf.expand import ExpansionError, expand
-from cordee.systems.environments.images import own_store
+from cordee.systems.environments.images import ImageStore, own_store
 from cordee.systems.environments.images.enroot import image_warnings
 from cordee.systems.environments.machine_check import hook_findings
 from cordee.systems.environments.node.choose import PREFERENCE, choose_engine
 from cordee.systems.environments.node.document import ContainerMount, Environment
+from cordee.systems.environments.node.engines import entered
 from cordee.systems.environments.node.engines._base import EngineError
+from cordee.systems.environments.of_the_place import place_findings, root_of_place
 from cordee.systems.environments.prepare import resolve_here
 from cordee.systems.environments.step_options import step_options
 
@@ -78,6 +80,8 @@ def plan_environment(
         planned = _of_the_step(loaded, resolved, run_folder, saying)
         _unmounted(resolved.environment, shown, saying)
         return planned, [*resolved.findings, *saying.findings]
+    if "environment.image" in abilities(loaded.cluster.scheduler).honours:
+        return _of_the_place(loaded, resolved, own_store(environ, site.store))
     _mounts(loaded, resolved.environment, saying)
     try:
         environment = resolved.located(own_store(environ, site.store))
@@ -157,6 +161,23 @@ def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying
         files=tuple(map(str, resolved.files)),
         option=shlex.join(words),
     )
+
+
+def _of_the_place(
+    loaded: LoadedJob, resolved: Resolved, store: ImageStore
+) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
+    """Return the plan for a place whose jobs begin in the image."""
+    findings = [*resolved.findings, *place_findings(resolved, loaded.cluster)]
+    try:
+        environment = root_of_place(resolved, store)
+    except CordeeError as error:
+        told = resolved.origins[("image",)]
+        error.file, error.line = error.file or told.file, error.line or told.line
+        return None, [*findings, _finding(loaded, error, "no-image")]
+    if any(finding.severity == "error" for finding in findings):
+        return None, [_placed(loaded, finding) for finding in findings]
+    files = tuple(map(str, resolved.files))
+    return model.EnvironmentPlan(engine=entered.NAME, document=environment.document(), files=files), findings
 
 
 def visible(environment: Environment, place: str) -> bool:

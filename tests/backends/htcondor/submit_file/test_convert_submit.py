@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,9 @@ def test_every_command_of_a_file_is_carried_over_or_listed(path):
     lines = {left.line for left in found.left}
     carried = [
         "universe",
+        "container_image",
+        "docker_image",
+        "+singularityimage",
         "executable",
         "arguments",
         "request_cpus",
@@ -287,8 +291,7 @@ def test_how_a_job_is_stopped_and_started_again_is_carried_over():
         ("MY.Project = 1", "[htcondor] attributes"),
         ('+GPUJobLength = "long"', "of [classes]"),
         ("requirements = HasAVX2", "[htcondor] requirements"),
-        ("docker_image = debian:12", 'image = "docker://debian:12"'),
-        ('+SingularityImage = "/cvmfs/a.sif"', 'image = "/cvmfs/a.sif"'),
+        ("container_image = docker://$$(Image)", "image = "),
         ("universe = parallel", "only the universes"),
         ("checkpoint_exit_code = 85", "continues a run by itself"),
         ("transfer_input_files = a.txt, b/c.txt", "at its own path"),
@@ -391,3 +394,29 @@ def test_any_text_is_converted_or_refused(pieces):
     except DocumentError:
         return
     assert found.run
+
+
+@pytest.mark.parametrize(
+    ("command", "image"),
+    [
+        ("container_image = docker://a/b:1", "docker://a/b:1"),
+        ("docker_image = debian:12", "docker://debian:12"),
+        ('+SingularityImage = "/cvmfs/a.sif"', "/cvmfs/a.sif"),
+        ('+SingularityImage = "osdf:///x/a.sif"', "osdf:///x/a.sif"),
+    ],
+)
+def test_an_image_becomes_an_environment_that_is_written_beside_the_document(command, image, tmp_path):
+    (tmp_path / "job.sub").write_text(f"executable = train.py\n{command}\nqueue\n")
+    written = write_draft(tmp_path, tmp_path / "job.sub")
+    job = load_job(written.path, environ={"XDG_CONFIG_HOME": str(tmp_path)}).job
+    assert job.environment == "env.toml"
+    assert tomllib.loads((tmp_path / "env.toml").read_text()) == {"image": image}
+    assert not any(image in left.text for left in written.left)
+
+
+def test_an_environment_that_is_there_is_not_written_over(tmp_path):
+    (tmp_path / "env.toml").write_text("mine")
+    (tmp_path / "job.sub").write_text("executable = train.py\ncontainer_image = docker://a\nqueue\n")
+    written = write_draft(tmp_path, tmp_path / "job.sub")
+    assert (tmp_path / "env.toml").read_text() == "mine"
+    assert any("write an EDF" in left.why for left in written.left)

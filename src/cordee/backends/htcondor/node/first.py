@@ -133,7 +133,8 @@ def _fetch(path: str, target: Path) -> None:
 def _set_environment(scratch: Path, here: CondorStart) -> None:
     """Set what a job on HTCondor is not given, and programs count on."""
     environ = os.environ
-    environ.setdefault("HOME", str(scratch))
+    if not os.access(environ.get("HOME", ""), os.W_OK):  # an image may have none for whoever this is
+        environ["HOME"] = str(scratch)
     environ.setdefault("PATH", _PATH)
     own: Optional[str] = os.path.dirname(sys.executable)
     if own and own not in environ["PATH"].split(os.pathsep):

@@ -44,6 +44,7 @@ _KEPT = "has no place in a document: `run` is the whole script"
 _NO_SCRIPT = "is not read: it is not here, or no shell script that is clear; `run` starts it as it is"
 _FORM = "not a form that could be read"
 _UNIVERSE = "only the universes vanilla, container and docker have a counterpart"
+_EDF = "env.toml"
 _IMAGE = 'write an EDF with `image = "{0}"` and name it: environment = "NAME.toml"'
 _OF_SITE = "[htcondor] attributes of the cluster's profile says it for every job there"
 _LENGTH = "a length of job of the site: [need] time chooses it, by `attributes` of [classes] in the cluster's profile"
@@ -338,7 +339,10 @@ def _environment(submission: _Submission, result: Conversion) -> None:
         if value := submission.value(name):
             image = value.text.strip('"')
             image = f"docker://{image}" if name == "docker_image" and "://" not in image else image
-            submission.leave(value, _IMAGE.format(image))
+            if result.image or (submission.folder / _EDF).exists() or _MACRO_LEFT.search(image):
+                submission.leave(value, _IMAGE.format(image))
+            else:
+                result.environment, result.image = _EDF, image
     universe = submission.value("universe")
     if universe and universe.text.lower() not in ("vanilla", "container", "docker", "5"):
         submission.leave(universe, _UNIVERSE)

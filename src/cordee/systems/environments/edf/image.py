@@ -11,7 +11,7 @@ from cordee.machine.image_config import ImageConfig
 from cordee.machine.images.errors import ImageError, StoreError
 from cordee.machine.images.oci import OciImage, open_image
 from cordee.systems.environments.images.locate import is_archive, locate
-from cordee.systems.environments.images.reference import LocalPath, read_reference
+from cordee.systems.environments.images.reference import LocalPath, is_elsewhere, read_reference
 from cordee.systems.environments.images.store.image_store import ImageStore
 from cordee.systems.environments.node.document import Environment
 
@@ -22,6 +22,8 @@ def absolute_image(image: str, cwd: Path) -> str:
     Raises:
         ImageError: it is neither a path nor a reference.
     """
+    if is_elsewhere(image):
+        return image
     source = read_reference(image, str(cwd))
     if not isinstance(source, LocalPath):
         return image

@@ -26,6 +26,8 @@ FORMS = (
 )
 # Endings by which a name without `./` can only have been meant as a file.
 _FILE_ENDINGS = (".sqsh", ".squashfs", ".sqfs", ".sqh", ".sif", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".oci", ".img")
+# Where files of images lie that only a job's place can fetch, and folders that are on its machines alone.
+_FETCHED, ON_MACHINES = ("https", "http", "osdf", "pelican", "stash"), "/cvmfs/"
 _SCHEME = re.compile(r"([a-zA-Z][\w+.-]*)://")
 _REGISTRY = re.compile(r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(?::\d{1,5})?")
 _PART = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
@@ -77,6 +79,11 @@ class LocalPath:
     def name(self) -> str:
         """What the store calls an image that was imported from here."""
         return f"{self.scheme or 'archive'}:{self.path}" + (f":{self.tag}" if self.tag else "")
+
+
+def is_elsewhere(image: str) -> bool:
+    """Return whether an image is a file that is not looked for here: of an address, or a path of the job's machines."""
+    return image.partition("://")[0] in _FETCHED or image.startswith(ON_MACHINES)
 
 
 def read_reference(text: str, cwd: str | None = None) -> RegistryReference | LocalPath:

@@ -32,8 +32,9 @@ class ContainerRoot:
     """Where the root of a container comes from.
 
     Attributes:
-        kind: `host`, the machine's own root, no container; `folder`, a plain root folder; `squashfs`, a file to mount.
-        path: of the folder or file; empty for `host`.
+        kind: `host`, the machine's own root, no container; `folder`, a plain root folder; `squashfs`, a file to mount;
+            `entered`, what the job's place starts it in.
+        path: of the folder or file; empty for `host`; of `entered` what the place is given: a path, or an address.
     """
 
     kind: str
