@@ -23,6 +23,7 @@ from cordee.backends.htcondor.description import (
     program,
     travels,
 )
+from cordee.backends.htcondor.graph_job import submit_graph_job
 from cordee.backends.htcondor.job_states import end_words, logged_end, state_of
 from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE, OPTIONAL
 from cordee.backends.htcondor.queue import (
@@ -200,6 +201,14 @@ class HTCondorSubmitter(Submitter):
                 given=folder.id,
                 next="try `cordee cancel` again later",
             ) from error
+
+    def start_children(self, folder: RunFolder) -> None:
+        """Submit the job that starts them; where HTCondor refuses it, they start when somebody looks at the run."""
+        try:
+            submit_graph_job(folder)
+        except (HTCondorError, OSError) as error:
+            what = f"what comes after it starts when somebody looks: `cordee watch {folder.id}`"
+            say(f"cordee: HTCondor takes no job in the scheduler universe ({error}); {what}")
 
     def would_lose(self, folder: RunFolder) -> str:
         """Return what is lost where a run that waits is taken out of the queue now: what only the pool has of it."""

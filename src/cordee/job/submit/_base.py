@@ -106,6 +106,14 @@ class SubmitsAfter(Protocol):
 
 
 @runtime_checkable
+class StartsChildren(Protocol):
+    """A place whose jobs cannot submit others: something else has to start what comes next of a run's children."""
+
+    def start_children(self, folder: RunFolder) -> None:
+        """Have the children of a run started when it is their turn, whether anybody looks or not; may be repeated."""
+
+
+@runtime_checkable
 class ReleasesHolds(Protocol):
     """A place that holds a job by itself after it could not start it, and lets the job's owner release it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cordee.core.errors import CordeeError, RunFolderError
-from cordee.job.submit._base import Standing, SubmitsAfter, Submitter
+from cordee.job.submit._base import Standing, StartsChildren, SubmitsAfter, Submitter
 from cordee.job.submit.factory import plan_of, submitter
 from cordee.runs.children import ChildEnd, Graph, advance, child_ended, child_folder, read_graph
 from cordee.runs.folder import RunFolder
@@ -50,6 +50,8 @@ class ParentSubmitter(Submitter):
         together = graph.main and any(child.about.get("submit") == "together" for child in graph.children)
         if together and placed and state.job is None and not state.ended and isinstance(self._own, SubmitsAfter):
             self._own.submit_after(folder, plan, placed[0])
+        if isinstance(self._own, StartsChildren) and placed and not state.ended:
+            self._own.start_children(folder)
         return placed[0] if placed else ""
 
     def standings(self, folders: list[RunFolder], *, age_s: float = 30.0) -> list[Standing]:

@@ -1,0 +1,113 @@
+"""The job that starts what comes next of a run's children, without a pool."""
+
+from __future__ import annotations
+
+import pytest
+
+from cordee.backends.htcondor import graph_job
+from cordee.core.errors import SubmitError
+from cordee.job.submit import Standing
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.state import RunState, replay
+
+RUN = "it's-a-run"
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    made = RunFolder.create(tmp_path / RUN, RUN)
+    client_journal(made.journal).append("submitted", backend="htcondor", nodes=1, ranks=1)
+    return made
+
+
+class Place:
+    """Says that the run waits, until it does something else."""
+
+    def __init__(self, *acts) -> None:
+        self.acts = list(acts)
+
+    def standing(self, folder: RunFolder, *, age_s: float) -> Standing:
+        if self.acts:
+            self.acts.pop(0)(folder)
+        return Standing("waiting", "1.0")
+
+
+@pytest.fixture
+def slept(monkeypatch) -> list[float]:
+    found: list[float] = []
+    monkeypatch.setattr(graph_job.time, "sleep", found.append)
+    return found
+
+
+def look(monkeypatch, folder: RunFolder, *acts) -> int:
+    place = Place(*acts)
+    monkeypatch.setattr(graph_job, "submitter_of", lambda _: place)
+    return graph_job.main([str(folder.root)])
+
+
+def end_of(folder: RunFolder) -> RunState:
+    return replay(read_journal(folder.journal), folder.id)
+
+
+def nothing(folder: RunFolder) -> None:
+    """Act as a place where nothing happens."""
+
+
+def ends(folder: RunFolder) -> None:
+    client_journal(folder.journal).append(
+        "ended", state="finished", exit_code=0, reason="finished", text="all are done"
+    )
+
+
+def is_placed(folder: RunFolder) -> None:
+    client_journal(folder.journal).append("placed", job="7.0")
+
+
+def refuses(folder: RunFolder) -> None:
+    raise SubmitError("the access point does not take it", given="7")
+
+
+@pytest.mark.parametrize("over", [ends, is_placed])
+def test_it_looks_until_the_run_has_ended_or_is_in_the_queue_itself(folder, monkeypatch, slept, over):
+    assert look(monkeypatch, folder, nothing, nothing, over, refuses) == 0
+    assert len(slept) == 2
+
+
+def test_what_is_refused_is_tried_again_and_at_last_ends_the_run(folder, monkeypatch, slept):
+    assert look(monkeypatch, folder, refuses, nothing, *[refuses] * 10) == 1
+    assert len(slept) == 11
+    state = end_of(folder)
+    assert (state.state, state.reason) == ("failed", "refused")
+    assert "what comes next could not be submitted: the access point does not take it" in state.text
+
+
+def test_it_ends_with_the_folder_of_the_run(folder, monkeypatch, slept):
+    def removed(folder: RunFolder) -> None:
+        folder.root.rename(folder.root.with_name("elsewhere"))
+        refuses(folder)
+
+    assert look(monkeypatch, folder, removed) == 1
+    assert slept == []
+
+
+def test_it_is_submitted_once_and_takes_no_secret_along(folder, monkeypatch):
+    asked: list[list[str]] = []
+    answers = {"condor_q": "", "condor_submit": "7.0 - 7.0"}
+
+    def answer(argv) -> str:
+        asked.append(argv)
+        return answers[argv[0]]
+
+    monkeypatch.setattr(graph_job, "run_command", answer)
+    monkeypatch.setenv("CORDEE_S3_SECRET", "hush")
+    monkeypatch.setenv("CORDEE_RUNS", '/data/my "own" runs')
+    graph_job.submit_graph_job(folder)
+    answers["condor_q"] = '[{"ClusterId": 7}]'
+    graph_job.submit_graph_job(folder)
+    assert [argv[0] for argv in asked] == ["condor_q", "condor_submit", "condor_q"]
+    text = (folder.submit / "graph.sub").read_text()
+    assert "universe = scheduler\n" in text
+    assert """CORDEE_RUNS='/data/my ""own"" runs'""" in text
+    assert RUN.replace("'", "''") in text
+    assert "hush" not in text
