@@ -11,7 +11,7 @@ from cordee.core.terminal.output import print_json
 from cordee.faces.cli.follow import request_cancel
 from cordee.faces.report.run_document import run_document
 from cordee.job.submit import submitter_of
-from cordee.job.submit.parent import open_children
+from cordee.job.submit.parent import ParentSubmitter, open_children
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.runs.disk import may_pass
@@ -60,6 +60,8 @@ def cancel(folder: RunFolder, *, now: bool, wait_s: float) -> RunState:
             raise
         place.cancel(folder)
         return _end(folder, "all its processes were killed: the disk did not take the wish to end it")
+    for child in place.cancel_waiting(folder) if isinstance(place, ParentSubmitter) else ():
+        _end(child, "cancelled while it waited in the queue")
     for child in open_children(folder):
         cancel(child, now=now, wait_s=wait_s)
     standing = place.standing(folder, age_s=0.0)
