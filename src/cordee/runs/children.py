@@ -253,6 +253,29 @@ def child_ended(parent: RunFolder, run: str, epoch: int, end: ChildEnd, place: P
     return end
 
 
+def children_ended(parent: RunFolder, ends: Mapping[str, ChildEnd], journal: JournalWriter, place: Placing) -> None:
+    """Take in that many children are over, as `child_ended` does of one, and start what comes next.
+
+    Args:
+        ends: by the children's ids.
+        journal: the caller's, of the parent.
+
+    Raises:
+        RunFolderError, CordeeError: as `child_ended`.
+    """
+    graph = read_graph(parent)
+    if graph is None or not ends:
+        return
+    part = _part_of(parent, graph)
+    for child in graph.children:
+        if child.run in ends:
+            end = part.ended(child, child_folder(parent, child), ends[child.run])
+            for finding in end.findings:
+                journal.append("finding", finding=finding.document())
+            _write_end(journal, child, end)
+    advance(parent, journal, place)
+
+
 def advance(
     parent: RunFolder, journal: JournalWriter, place: Placing, together: Optional[PlacingTogether] = None
 ) -> list[str]:

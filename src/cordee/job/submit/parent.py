@@ -9,7 +9,7 @@ from typing import Any
 from cordee.core.errors import CordeeError, RunFolderError
 from cordee.job.submit._base import Standing, SubmitsAfter, SubmitsTogether, Submitter
 from cordee.job.submit.factory import plan_of, submitter
-from cordee.runs.children import ChildEnd, Graph, advance, child_ended, child_folder, read_graph
+from cordee.runs.children import ChildEnd, Graph, advance, child_folder, children_ended, read_graph
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import RunState, replay
@@ -80,28 +80,29 @@ class ParentSubmitter(Submitter):
         by_backend: dict[str, list[RunFolder]] = {}
         for each in below:
             by_backend.setdefault(plan_of(each)["backend"], []).append(each)
-        found = []
+        found, ends = [], {}
         for backend, some in by_backend.items():
             place = self._places.setdefault(backend, submitter(backend))
             for each, standing in zip(some, place.standings(some, age_s=age_s), strict=True):
                 found.append(standing)
-                if standing.state == "gone":
-                    self._gone(folder, each, standing)
+                end = self._end_of(each, standing) if standing.state == "gone" else None
+                if end is not None:
+                    ends[each.id] = end
+        children_ended(folder, ends, client_journal(folder.journal), handed_over)
         return found
 
     @staticmethod
-    def _gone(parent: RunFolder, below: RunFolder, standing: Standing) -> None:
-        """Tell the graph of a child that is over and could not say so: it was killed, or its job is gone."""
+    def _end_of(below: RunFolder, standing: Standing) -> ChildEnd | None:
+        """Return the end of a child that could not tell the graph: it was killed, or its job is gone; None: it may yet be back."""
         own = _state(below)
         if not own.ended:
             if standing.job is not None and standing.gone_s < _COMES_BACK_S:
-                return  # something inside may yet have it queued again
+                return None  # something inside may yet have it queued again
             state = "cancelled" if own.cancel_requested else "failed"
             text = "nothing runs it any more" + (f": {standing.reason}" if standing.reason else "")
             client_journal(below.journal).append("ended", state=state, exit_code=1, reason="gone", text=text)
             own = _state(below)
-        end = ChildEnd(own.state, own.exit_code, own.reason, own.text)
-        child_ended(parent, below.id, 0, end, handed_over)
+        return ChildEnd(own.state, own.exit_code, own.reason, own.text)
 
     def cancel_waiting(self, folder: RunFolder) -> list[RunFolder]:
         """Take the children away that have not started yet, where the place does that for many at once, and return them."""
