@@ -2,7 +2,7 @@
 
 Puts up a disposable pool of its own, whose jobs do not see where they come from. Pairs take turns; medians are printed.
 
-usage: python benchmarks/htcondor.py [--pairs 5] [--many 50]
+usage: python benchmarks/htcondor.py [--pairs 5] [--many 50] [--together 1000]
 """
 
 from __future__ import annotations
@@ -93,10 +93,30 @@ def many(folder: Path, count: int) -> tuple[float, float]:
     return plain_s, time.monotonic() - began
 
 
+def together(folder: Path, count: int) -> tuple[float, float]:
+    """Return the seconds in which `queue COUNT` is submitted, and `cordee run --detach` of a sweep with so many jobs."""
+    (folder / "all.sub").write_text(_BARE.format(name="all", count=count))
+    began = time.monotonic()
+    subprocess.run(["condor_submit", "-terse", "all.sub"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    plain_s = time.monotonic() - began
+    sweep = folder.parent / "sweep"
+    sweep.mkdir(exist_ok=True)
+    (sweep / "train.py").write_text((folder / "train.py").read_text())
+    (sweep / "cordee.toml").write_text(
+        (folder / "cordee.toml").read_text().replace("train.py", "train.py {lr}")
+        + f'[sweep]\njobs = {count}\ntrials = {count}\nsampler = "random"\ngoal = "min loss"\nlr = "0.1..1.0"\n'
+    )
+    argv = [sys.executable, "-m", "cordee", "run", str(sweep), "--on", "htcondor", "--detach"]
+    began = time.monotonic()
+    subprocess.run([*argv, "--runs", str(folder.parent / "runs")], check=True, stderr=subprocess.DEVNULL)
+    return plain_s, time.monotonic() - began
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--many", type=int, default=50)
+    parser.add_argument("--together", type=int, default=1000)
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="condor-work-") as work,
@@ -123,6 +143,10 @@ def main() -> None:
                 pool.kill_machine(machine)
             plain_s, ours_s = many(folder, options.many)
             print(f"{options.many} submitted: condor_submit {plain_s:.1f} s, cordee {ours_s:.1f} s")
+            pool.clear()
+            plain, ours = zip(*(together(folder, options.together) for _ in range(3)), strict=True)
+            words = f"condor_submit {statistics.median(plain):.2f} s, cordee run {statistics.median(ours):.1f} s"
+            print(f"{options.together} jobs of one submission: {words}")
             pool.clear()
 
 

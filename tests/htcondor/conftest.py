@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,12 @@ from typing import Any
 import pytest
 
 from cordee.backends import htcondor as back_end
-from cordee.job.submit import Standing
+from cordee.job.submit import Standing, submitter_of
 from cordee.machine.processes import tree as processes
+from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
 from cordee.testing.htcondor import DisposablePool
+from cordee.testing.patience import wait_until
 from cordee.testing.programs import COUNTING
 from support.runs.real_run import LocalRun
 
@@ -38,11 +42,11 @@ class CondorRun(LocalRun):
 
     def start(self) -> None:
         """Submit it."""
-        self.place.submit(self.folder, self.prepared.plan.document())
+        submitter_of(self.folder).submit(self.folder, self.prepared.plan.document())
 
     def end(self) -> None:
         """Remove its jobs and kill whatever is left of it."""
-        self.place.cancel(self.folder)
+        submitter_of(self.folder).cancel(self.folder)
         processes.sweep(f"{self.folder.id}/")
         self._until_gone()
 
@@ -57,11 +61,25 @@ class CondorRun(LocalRun):
 
     def cordee(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command about it."""
-        import sys
-
         command, *rest = words
         argv = [sys.executable, "-m", "cordee", command, self.folder.id, "--runs", str(self.folder.root.parent), *rest]
         return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    def cordee_of(self, child: RunFolder, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command about a run below it."""
+        argv = [sys.executable, "-m", "cordee", command, str(child.root)]
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    def wait_shown(self, reached: Callable[[dict[str, Any]], bool], most_s: float) -> dict[str, Any]:
+        """Return what `cordee show` says once it says so; runs below others are told of by whoever looks."""
+        seen: list[dict[str, Any]] = []
+
+        def look() -> bool:
+            seen.append(json.loads(self.cordee("show", "--json").stdout))
+            return reached(seen[-1])
+
+        wait_until(look, most_s, said=lambda: str(seen[-1]))
+        return seen[-1]
 
     def _last_words(self) -> dict[str, str]:
         named = [*self.folder.submit.glob("htcondor-*"), self.folder.submit / "htcondor.log"]

@@ -296,6 +296,10 @@ class HTCondorSite(Document):
     """What machines must be, as an expression of HTCondor."""
     attributes: Attributes = Field(default_factory=dict)
     """Attributes of every job, such as `WantGPULab = true`."""
+    max_idle: int | None = Field(default=None, ge=1)
+    """So many jobs of one run wait in the queue at most, 1,000 without it; HTCondor makes the others as these leave."""
+    max_materialize: int | None = Field(default=None, ge=1)
+    """So many jobs of one run are in the queue at most, those that run among them."""
 
 
 class NetworkSite(Document):

@@ -223,6 +223,8 @@ def _why_never(
 
 
 Placing = Callable[[RunFolder], str]
+# Hands runs to a place that takes many at once: the first of them at least; returns the place's names by run.
+PlacingTogether = Callable[[list[RunFolder]], Mapping[str, str]]
 
 
 def child_ended(parent: RunFolder, run: str, epoch: int, end: ChildEnd, place: Placing) -> ChildEnd:
@@ -251,8 +253,36 @@ def child_ended(parent: RunFolder, run: str, epoch: int, end: ChildEnd, place: P
     return end
 
 
-def advance(parent: RunFolder, journal: JournalWriter, place: Placing) -> list[str]:
+def children_ended(parent: RunFolder, ends: Mapping[str, ChildEnd], journal: JournalWriter, place: Placing) -> None:
+    """Take in that many children are over, as `child_ended` does of one, and start what comes next.
+
+    Args:
+        ends: by the children's ids.
+        journal: the caller's, of the parent.
+
+    Raises:
+        RunFolderError, CordeeError: as `child_ended`.
+    """
+    graph = read_graph(parent)
+    if graph is None or not ends:
+        return
+    part = _part_of(parent, graph)
+    for child in graph.children:
+        if child.run in ends:
+            end = part.ended(child, child_folder(parent, child), ends[child.run])
+            for finding in end.findings:
+                journal.append("finding", finding=finding.document())
+            _write_end(journal, child, end)
+    advance(parent, journal, place)
+
+
+def advance(
+    parent: RunFolder, journal: JournalWriter, place: Placing, together: Optional[PlacingTogether] = None
+) -> list[str]:
     """Start what may start, end the graph that is over, and return the names of what was started.
+
+    Args:
+        together: in place of `place`, where the place takes many children at once.
 
     Raises:
         RunFolderError: the parent's graph or journal cannot be read.
@@ -266,29 +296,44 @@ def advance(parent: RunFolder, journal: JournalWriter, place: Placing) -> list[s
         while True:
             state = replay(read_journal(parent.journal), parent.id)
             entries = {each["name"]: each for each in state.children}
-            ready = None if state.ended or state.cancel_requested else _ready(graph, entries)
-            if ready is None:
+            ready = [] if state.ended or state.cancel_requested else _ready(graph, entries)
+            if not ready:
                 break
-            before = part.skipped(ready, entries)
-            if before is not None:
-                _write_end(journal, ready, before)
-                continue
-            folder = child_folder(parent, ready)
-            known = part.starting(ready, entries)
-            _again_where_it_has_ended(folder)
-            job, kept = place(folder), dict(known)
-            journal.append("child_placed", child=ready.name, run=ready.run, job=job, main=graph.main, outcome=kept)
-            started.append(ready.name)
+            known: dict[str, dict[str, Any]] = {}
+            for child in ready if together else ready[:1]:
+                before = part.skipped(child, entries)
+                if before is not None:
+                    _write_end(journal, child, before)
+                    continue
+                known[child.name] = dict(part.starting(child, entries))
+                _again_where_it_has_ended(child_folder(parent, child))
+            starting = [child for child in ready if child.name in known]
+            folders = [child_folder(parent, child) for child in starting]
+            jobs = together(folders) if together and folders else {folder.id: place(folder) for folder in folders}
+            for child in starting:
+                if child.run in jobs:
+                    journal.append(
+                        "child_placed",
+                        waits=True,
+                        child=child.name,
+                        run=child.run,
+                        job=jobs[child.run],
+                        main=graph.main,
+                        outcome=known[child.name],
+                    )
+                    started.append(child.name)
+            journal.flush()
         if not state.ended:
             started += _conclude(parent, graph, state, entries, journal, part, place)
     return started
 
 
-def _ready(graph: Graph, entries: Mapping[str, Mapping[str, Any]]) -> Optional[Child]:
-    for child in graph.children:
-        if child.name not in entries and all(entries.get(name, {}).get("state") in _DONE for name in child.after):
-            return child
-    return None
+def _ready(graph: Graph, entries: Mapping[str, Mapping[str, Any]]) -> list[Child]:
+    return [
+        child
+        for child in graph.children
+        if child.name not in entries and all(entries.get(name, {}).get("state") in _DONE for name in child.after)
+    ]
 
 
 def _conclude(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.backends.htcondor.node.ads import LAST_WORDS, LUGGAGE, OUTPUTS, CondorStart
+from cordee.backends.htcondor.node.ads import CODE, LAST_WORDS, LUGGAGE, OUTPUTS, CondorStart
 from cordee.backends.htcondor.node.sandbox import AGAIN, EVICTED, KEPT, LINKS, Sandbox
 from cordee.runs.folder import RunFolder
 
@@ -41,7 +41,8 @@ def arrival(scratch: Path, document: dict[str, object], code: dict[str, str]) ->
     (root / "journal" / "client.jsonl").write_text("line\n")
     written = scratch / "code"
     written.mkdir(exist_ok=True)
-    with tarfile.open(root / "submit" / LUGGAGE, "w:gz") as archive:
+    tarfile.open(root / "submit" / LUGGAGE, "w:gz").close()
+    with tarfile.open(root / "submit" / CODE, "w:gz") as archive:
         for name, text in code.items():
             path = written / name
             path.parent.mkdir(parents=True, exist_ok=True)

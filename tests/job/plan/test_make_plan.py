@@ -93,6 +93,8 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                         "gpu_type": None,
                         "requirements": None,
                         "attributes": {},
+                        "max_idle": None,
+                        "max_materialize": None,
                     },
                     "disk_bytes": None,
                 },

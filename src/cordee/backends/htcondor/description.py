@@ -7,9 +7,11 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from cordee.backends.htcondor.node.ads import EXIT_AGAIN, LAST_WORDS, LAST_WORDS_HOME, LUGGAGE, NODE_SIDE, OUTPUTS
+from cordee.backends.htcondor.node.ads import CODE, EXIT_AGAIN, LAST_WORDS, LAST_WORDS_HOME, LUGGAGE, NODE_SIDE, OUTPUTS
 from cordee.core.units import parse_size
 from cordee.machine.processes.module_command import START
 from cordee.runs.folder import RunFolder
@@ -18,8 +20,13 @@ DESCRIPTION, PROGRAM, EVENTS = "htcondor.sub", "htcondor.sh", "htcondor.log"
 # In the run's `submit/`, the image of a container: HTCondor knows a file of one by this ending alone.
 IMAGE = "image.sif"
 _ON_MACHINES = "/cvmfs/"  # a file system that machines have, and that nothing has to be brought from
-# By which jobs are told from all others: the run's id.
-RUN_ATTRIBUTE = "CordeeRun"
+# In the `submit/` of a parent: what its children were submitted by together.
+TOGETHER = "htcondor-jobs-{number}.sub"
+# By which jobs are told from all others: the run's id, and the file of those that were submitted together.
+RUN_ATTRIBUTE, TOGETHER_ATTRIBUTE = "CordeeRun", "CordeeJobs"
+# Without `max_idle`: so many jobs of one submission wait in the queue at most.
+_MOST_IDLE = 1000
+_ROWS = "queue run from (\n"
 EXIT_NO_PYTHON = 70
 _MIB = 1 << 20
 # Without [need] disk: for what arrives, what is saved and what the script writes.
@@ -79,13 +86,17 @@ def description(folder: RunFolder, plan: dict[str, Any]) -> str:
     step = plan["steps"][0]
     request, scheduler = step["request"], step["request"]["scheduler"]
     run, tasks, attributes = folder.id, step["tasks"], scheduler.get("attributes", {})
-    brought = ["plan.json", f"submit/{NODE_SIDE}", f"submit/{LUGGAGE}", "journal", "checkpoints"]
+    brought = ["plan.json", *(f"submit/{name}" for name in (NODE_SIDE, CODE, LUGGAGE)), "journal", "checkpoints"]
     inputs = [f"{run}/{name}" for name in brought]
     inputs += [data["place"] for data in step.get("data", []) if "://" not in data["place"]]
     cpus = request["ranks_per_node"] * (request["cpus_per_rank"] or 1)
     lines = [
         f"# Run {run} of Cordée. What it starts, as plan.json has it:",
         *(f"#   {line} ." for line in shlex.join(tasks["argv"]).splitlines()),  # a \\ at its end would go on
+        *(
+            ["# With others of its parent it is submitted by the parent's submit/htcondor-jobs-N.sub."]
+            * bool(plan.get("parent"))
+        ),
         *_universe(folder, image_of(step)),
         f"executable = {run}/submit/{PROGRAM}",
         f"batch_name = {_quoted(plan['name'])}",
@@ -137,6 +148,31 @@ def _universe(folder: RunFolder, image: str) -> list[str]:
         image = str(folder.submit / IMAGE)
     kept = ["transfer_container = False"] if image.startswith(_ON_MACHINES) else []
     return ["universe = container", f"container_image = {image}", *kept]
+
+
+def of_any(folder: RunFolder, plan: dict[str, Any]) -> str:
+    """Return the submit file of a run with the macro `run` in place of its id: runs for which it is the same are one submission."""
+    return description(folder, plan).replace(folder.id, "$(run)")
+
+
+def together(text: str, plan: dict[str, Any], runs: Sequence[str], path: Path) -> str:
+    """Return the submit file of many runs, whose jobs HTCondor makes as others leave.
+
+    Args:
+        text: as `of_any` has it.
+        plan: of one of them.
+        path: where it is going to lie.
+    """
+    scheduler = plan["steps"][0]["request"]["scheduler"]
+    limits = {"max_idle": scheduler.get("max_idle") or _MOST_IDLE, "max_materialize": scheduler.get("max_materialize")}
+    lines = [f"{name} = {value}" for name, value in limits.items() if value and value < len(runs)]
+    lines.append(f'+{TOGETHER_ATTRIBUTE} = "{path}"')
+    return "\n".join([text.removesuffix("queue\n") + "\n".join(lines), _ROWS + "\n".join(runs), ")", ""])
+
+
+def runs_in(text: str) -> list[str]:
+    """Return the runs of a submit file of many, by the numbers of their processes."""
+    return text.partition(_ROWS)[2].partition("\n)")[0].split()
 
 
 def _gpus(request: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from cordee.backends.facts import GONE, HELD, SUSPENDED, NodeGroup, SchedulerFacts
 from cordee.backends.htcondor.job_states import end_words, state_of
-from cordee.backends.htcondor.queue import IDLE, CondorJob, HTCondorError, ended_job, queued_jobs, read_ads, run_command
+from cordee.backends.htcondor.queue import IDLE, CondorJob, HTCondorError, ended_job, jobs_of, read_ads, run_command
 from cordee.core.units import natural
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
@@ -97,13 +97,13 @@ def collect_facts(folder: RunFolder, job: str | None) -> SchedulerFacts:
     """
     asking = _Questions()
     facts = SchedulerFacts("htcondor", job)
-    jobs = asking.ask("your jobs", lambda: queued_jobs(most_s=_COMMAND_S))
+    jobs = asking.ask("your jobs", lambda: jobs_of([folder], others=True, most_s=_COMMAND_S))
     own = [one for one in jobs or [] if one.run == folder.id]
     found = next((one for one in reversed(own) if one.active), None)
     if found is not None:
         facts = _of_job(replace(facts, own_jobs=_by_state(jobs or [])), found, folder)
         facts = replace(facts, state=_STATES[state_of(found).standing], reason=state_of(found).text)
-        if found.status == IDLE:
+        if found.status == IDLE and found.made:
             facts = _with_pool(facts, found, asking)
     elif jobs is not None:
         ended = asking.ask("how its job ended", lambda: ended_job(folder.id, most_s=_COMMAND_S))

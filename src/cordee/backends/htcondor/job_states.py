@@ -32,6 +32,10 @@ class JobState(NamedTuple):
 
 def state_of(job: CondorJob) -> JobState:
     """Return where a job stands that is in the queue."""
+    if not job.made and job.status == HELD:
+        return JobState("held", "", job.text("HoldReason"), f"`condor_release {job.text('ClusterId')}`")
+    if not job.made:
+        return JobState("waiting", "", "not yet in the queue of jobs: HTCondor makes it a job as others leave")
     if job.status == IDLE:
         return JobState("waiting", "evicted", EVICTED) if job.starts else JobState("waiting")
     if job.status == HELD:

@@ -7,11 +7,14 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from cordee.backends.htcondor.description import RUN_ATTRIBUTE
+from cordee.backends.htcondor.description import RUN_ATTRIBUTE, TOGETHER_ATTRIBUTE, runs_in
+from cordee.runs.children import FOLDER
+from cordee.runs.folder import RunFolder
 
 _COMMAND_S = 60.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 15.0
@@ -19,6 +22,8 @@ _BUSY = re.compile(
     r"Failed to (connect|fetch ads)|Can't find address|communication error|timed? ?out|Unable to locate|SECMAN",
     re.IGNORECASE,
 )
+# What JobMaterializePaused of a cluster says that makes no more jobs: it has no more, or was removed.
+_NO_MORE = (2, 3)
 IDLE, RUNNING, REMOVED, COMPLETED, HELD, SENDING, SUSPENDED = 1, 2, 3, 4, 5, 6, 7
 _ATTRIBUTES = (
     "ClusterId",
@@ -95,6 +100,11 @@ class CondorJob:
     @property
     def status(self) -> int:
         return int(self.ad.get("JobStatus", 0))
+
+    @property
+    def made(self) -> bool:
+        """Whether it is a job yet: of many that were submitted together, HTCondor makes some as others leave."""
+        return not self.ad.get("NotMade")
 
     @property
     def active(self) -> bool:
@@ -190,6 +200,72 @@ def queued_jobs(run: str | None = None, *, most_s: float = _COMMAND_S) -> list[C
     constraint = f'{RUN_ATTRIBUTE} == "{run}"' if run else f"{RUN_ATTRIBUTE} isnt undefined"
     argv = ["condor_q", "-constraint", constraint, "-json", "-attributes", ",".join(_ATTRIBUTES)]
     return _jobs(run_command(argv, most_s=most_s))
+
+
+def jobs_of(folders: Sequence[RunFolder], *, others: bool = False, most_s: float = _COMMAND_S) -> list[CondorJob]:
+    """Return the jobs of runs, those that HTCondor has not made yet among them, the newest last; those of other runs may be there, too.
+
+    Args:
+        others: whether those are wanted.
+
+    Raises:
+        HTCondorError: the access point does not answer.
+    """
+    jobs = queued_jobs(folders[0].id if len(folders) == 1 and not others else None, most_s=most_s)
+    known = {job.run for job in jobs}
+    if any(folder.root.parent.name == FOLDER and folder.id not in known for folder in folders):
+        jobs = [*_not_made(most_s), *jobs]
+    return jobs
+
+
+def _not_made(most_s: float) -> list[CondorJob]:
+    """Return the jobs of all runs that were submitted and that HTCondor has not made yet: only their cluster is in the queue."""
+    names = ["ClusterId", "QDate", "JobMaterializeNextProcId", "JobMaterializePaused", "JobMaterializePauseReason"]
+    names.append(TOGETHER_ATTRIBUTE)
+    found = []
+    for ad in read_ads(
+        "condor_q", run_command(["condor_q", "-factory", "-json", "-attributes", ",".join(names)], most_s=most_s)
+    ):
+        paused, path = ad.pop("JobMaterializePaused", 0), ad.get(TOGETHER_ATTRIBUTE)
+        if not path or paused in _NO_MORE:
+            continue
+        try:
+            runs = runs_in(Path(path).read_text())
+        except OSError:  # another's
+            continue
+        status = {"JobStatus": HELD if paused else IDLE, "HoldReason": ad.get("JobMaterializePauseReason", "")}
+        for number in range(ad.get("JobMaterializeNextProcId", 0), len(runs)):
+            found.append(CondorJob({**ad, **status, "ProcId": number, RUN_ATTRIBUTE: runs[number], "NotMade": True}))
+    return found
+
+
+def make_no_more(cluster: str) -> None:
+    """Have HTCondor make no more jobs of a cluster; it leaves the queue with the last of those that are there.
+
+    Raises:
+        HTCondorError: it was refused, or the access point does not answer.
+    """
+    run_command(["condor_qedit", cluster, "JobMaterializePaused", str(_NO_MORE[0])])
+
+
+def ended_jobs(clusters: Collection[str], most: int) -> list[CondorJob]:
+    """Return jobs of clusters that have left the queue, `most` at most.
+
+    Raises:
+        HTCondorError: they cannot be read.
+    """
+    constraint = " || ".join(f"ClusterId == {cluster}" for cluster in sorted(clusters))
+    argv = [
+        "condor_history",
+        "-constraint",
+        constraint,
+        "-limit",
+        str(most),
+        "-json",
+        "-attributes",
+        ",".join(_ATTRIBUTES),
+    ]
+    return _jobs(run_command(argv))
 
 
 def ended_job(run: str, *, most_s: float = _COMMAND_S) -> CondorJob | None:

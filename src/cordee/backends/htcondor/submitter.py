@@ -18,19 +18,27 @@ from cordee.backends.htcondor.description import (
     EVENTS,
     IMAGE,
     PROGRAM,
+    TOGETHER,
     description,
     image_of,
+    of_any,
     program,
+    together,
     travels,
 )
 from cordee.backends.htcondor.graph_job import submit_graph_job
 from cordee.backends.htcondor.job_states import end_words, logged_end, state_of
-from cordee.backends.htcondor.node.ads import LUGGAGE, NODE_SIDE, OPTIONAL
+from cordee.backends.htcondor.node.ads import CODE, LUGGAGE, NODE_SIDE, OPTIONAL
 from cordee.backends.htcondor.queue import (
+    HELD,
+    IDLE,
     RUNNING,
     CondorJob,
     HTCondorError,
     ended_job,
+    ended_jobs,
+    jobs_of,
+    make_no_more,
     patiently,
     queued_jobs,
     run_command,
@@ -68,7 +76,7 @@ class HTCondorSubmitter(Submitter):
 
     def __init__(self) -> None:
         self._asked_at = 0.0
-        self._queue: list[CondorJob] = []
+        self._queue: dict[str, CondorJob] = {}
         self._ended: dict[str, CondorJob | None] = {}
 
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
@@ -82,12 +90,11 @@ class HTCondorSubmitter(Submitter):
         journal = client_journal(folder.journal)
         journal.append("placing")
         self._pack(folder, plan)
-        for path in folder.requests.glob("*.json"):
-            path.unlink(missing_ok=True)  # what was asked of an earlier job
+        _forget_requests(folder)
 
         def place() -> str:
             nonlocal asking
-            there = [job.id for job in queued_jobs(folder.id) if job.active] if asking else []
+            there = [job.id for job in jobs_of([folder]) if job.active and job.run == folder.id] if asking else []
             asking = True
             return there[0] if there else _submitted(folder)
 
@@ -104,9 +111,45 @@ class HTCondorSubmitter(Submitter):
         journal.append("placed", job=job)
         return job
 
+    def submit_together(self, folders: list[RunFolder], plans: list[dict[str, Any]]) -> dict[str, str]:
+        """Submit runs below one parent that ask for the same as the first: `condor_submit` takes them as one cluster."""
+        text = of_any(folders[0], plans[0])
+        alike = [(folder, plan) for folder, plan in zip(folders, plans, strict=True) if of_any(folder, plan) == text]
+        if len(alike) == 1:
+            return {folders[0].id: self.submit(folders[0], plans[0])}
+        parent = RunFolder(folders[0].root.parent.parent)
+        there: dict[str, str] = {}
+        for folder, plan in alike:
+            self._pack(folder, plan, folders[0] if folder is not folders[0] else None)
+            _forget_requests(folder)
+
+        def place() -> str:
+            """Submit what is not there: an earlier try may have been taken, and its answer lost."""
+            there.update((job.run, job.id) for job in jobs_of([one for one, _ in alike]) if job.active)
+            new = [folder.id for folder, _ in alike if folder.id not in there]
+            if new:
+                path = _first_free(parent)
+                path.write_text(together(text, plans[0], new, path))
+                cluster = _submitted(folders[0], path).partition(".")[0]
+                there.update((run, f"{cluster}.{number}") for number, run in enumerate(new))
+            return ""
+
+        try:
+            patiently(place, most_s=_PATIENCE_S, waiting=_tell_waiting)
+        except HTCondorError as error:
+            raise _refused(error, parent) from error
+        self._asked_at = 0.0
+        for folder, _ in alike:
+            client_journal(folder.journal).append("placed", durable=False, job=there[folder.id])
+        return {folder.id: there[folder.id] for folder, _ in alike}
+
     @staticmethod
-    def _pack(folder: RunFolder, plan: dict[str, Any]) -> None:
-        """Write what only travelling runs have: the program, and what the run consists of in one file, links and all."""
+    def _pack(folder: RunFolder, plan: dict[str, Any], packed: RunFolder | None = None) -> None:
+        """Write what only travelling runs have: the program, and what the run consists of, links and all.
+
+        Args:
+            packed: a run of the same parent, whose code and node side are the same.
+        """
         try:
             path = folder.submit / PROGRAM
             path.write_text(program(folder, plan))
@@ -117,18 +160,17 @@ class HTCondorSubmitter(Submitter):
                 link.unlink(missing_ok=True)
                 link.symlink_to(image)
             folder.checkpoints.mkdir(mode=0o700, exist_ok=True)
+            rest = sorted(set(os.listdir(folder.root)) - _AT_HOME - {folder.code.name})
+            _pack_files(folder.submit / LUGGAGE, [folder.root / name for name in rest])
+            if packed is not None:
+                for name in (CODE, NODE_SIDE):
+                    _share(packed.submit / name, folder.submit / name)
+                return
             for place, _, names in os.walk(folder.code):
                 for one in (Path(place, name) for name in names):
                     if not one.is_symlink() and not os.access(one, os.W_OK):
                         one.chmod(one.stat().st_mode | stat.S_IWUSR)  # what the script makes of it comes back
-            beside = folder.submit / f".{LUGGAGE}"
-            with tarfile.open(beside, "w:gz", compresslevel=1) as archive:
-                for name in sorted(set(os.listdir(folder.root)) - _AT_HOME):
-                    path = folder.root / name
-                    archive.add(
-                        path.resolve() if path.is_symlink() else path, arcname=name
-                    )  # children share their code
-            beside.replace(folder.submit / LUGGAGE)
+            _pack_files(folder.submit / CODE, [folder.code])
             _pack_node_side(folder)
         except OSError as error:
             raise SubmitError(
@@ -138,23 +180,33 @@ class HTCondorSubmitter(Submitter):
     def standings(self, folders: list[RunFolder], *, age_s: float = 30.0) -> list[Standing]:
         """Return what the queue, or the history, says of the runs' jobs."""
         try:
-            self._ask(age_s)
+            self._ask(folders, age_s)
         except HTCondorError as error:
             return [Standing("unknown", _job_of(folder), error.text) for folder in folders]
         return [self._standing(folder) for folder in folders]
 
-    def _ask(self, age_s: float) -> None:
+    def _ask(self, folders: list[RunFolder], age_s: float) -> None:
         now = time.time()
         if now - self._asked_at > min(age_s, self.poll_s) or age_s == 0.0:
-            self._queue, self._asked_at = queued_jobs(), now
+            self._queue, self._asked_at = {job.run: job for job in jobs_of(folders, others=True)}, now
+            self._ended = {name: job for name, job in self._ended.items() if job is not None}
+        left = [job for folder in folders if folder.id not in self._queue and (job := _job_of(folder))]
+        asked = set(left) - set(self._ended)
+        if len(asked) > 1:  # one by one it would be a command for each
+            self._ended.update(dict.fromkeys(asked))
+            self._ended.update(
+                (job.id, job) for job in ended_jobs({job.partition(".")[0] for job in asked}, len(asked))
+            )
 
     def _standing(self, folder: RunFolder) -> Standing:
-        job = next((job for job in reversed(self._queue) if job.run == folder.id), None)
+        job = self._queue.get(folder.id)
+        if job is not None and not job.made and replay(read_journal(folder.journal), folder.id).ended:
+            return Standing("gone", job.id, "it ends as soon as HTCondor has made it a job", at=self._asked_at)
         if job is not None and job.active:
             return _in_queue(job, self._asked_at)
         known = _job_of(folder)
         try:
-            ended = self._ended.get(known or "") or ended_job(folder.id)
+            ended = self._ended[known] if known in self._ended else ended_job(folder.id)
         except HTCondorError as error:
             return Standing("unknown", known, error.text, at=self._asked_at)
         if ended is None and job is None:
@@ -175,9 +227,11 @@ class HTCondorSubmitter(Submitter):
     def not_home(self, folders: list[RunFolder]) -> dict[str, Standing]:
         """Return the standings of ended runs whose job waits or is held, as their way home failed; none where HTCondor cannot be asked."""
         with suppress(HTCondorError):
-            self._ask(30.0)
+            self._ask([], 30.0)
         ids = {folder.id for folder in folders}
-        found = {job.run: _in_queue(job, self._asked_at) for job in self._queue if job.active and job.run in ids}
+        found = {
+            job.run: _in_queue(job, self._asked_at) for job in self._queue.values() if job.active and job.run in ids
+        }
         return {run: standing for run, standing in found.items() if standing.queued}
 
     def cancel(self, folder: RunFolder) -> None:
@@ -188,7 +242,7 @@ class HTCondorSubmitter(Submitter):
         """
 
         def end() -> str:
-            jobs = [job for job in queued_jobs(folder.id) if job.active]
+            jobs = [job for job in queued_jobs(folder.id) if job.active]  # one that is not made yet ends when it begins
             for job in jobs:
                 _bring_home(job, folder)
             return run_command(["condor_rm", *(job.id for job in jobs)]) if jobs else ""
@@ -196,11 +250,29 @@ class HTCondorSubmitter(Submitter):
         try:
             patiently(end, most_s=_PATIENCE_S, waiting=_tell_waiting)
         except HTCondorError as error:
-            raise SubmitError(
-                f"HTCondor did not remove the job: {error.text}",
-                given=folder.id,
-                next="try `cordee cancel` again later",
-            ) from error
+            raise _not_removed(error, folder) from error
+
+    def cancel_waiting(self, folders: list[RunFolder]) -> list[RunFolder]:
+        """Remove the jobs that no machine has ever had, and have no more made of their clusters.
+
+        Raises:
+            SubmitError: the access point did not answer for minutes.
+        """
+        ids, taken = {folder.id: folder for folder in folders}, set[str]()
+
+        def end() -> str:
+            jobs = [job for job in jobs_of(folders) if job.run in ids and job.status in (IDLE, HELD) and not job.starts]
+            for cluster in {job.text("ClusterId") for job in jobs if not job.made}:
+                make_no_more(cluster)
+            made = [job.id for job in jobs if job.made]
+            taken.update(job.run for job in jobs)
+            return run_command(["condor_rm", *made]) if made else ""
+
+        try:
+            patiently(end, most_s=_PATIENCE_S, waiting=_tell_waiting)
+        except HTCondorError as error:
+            raise _not_removed(error, folders[0]) from error
+        return [ids[run] for run in taken]
 
     def start_children(self, folder: RunFolder) -> None:
         """Submit the job that starts them; where HTCondor refuses it, they start when somebody looks at the run."""
@@ -229,6 +301,42 @@ class HTCondorSubmitter(Submitter):
         return f"its newest checkpoint, {state.checkpoint}, which an eviction left with the pool"
 
 
+def _forget_requests(folder: RunFolder) -> None:
+    for path in folder.requests.glob("*.json"):
+        path.unlink(missing_ok=True)  # what was asked of an earlier job
+
+
+def _not_removed(error: HTCondorError, folder: RunFolder) -> SubmitError:
+    what = "try `cordee cancel` again later"
+    return SubmitError(f"HTCondor did not remove the job: {error.text}", given=folder.id, next=what)
+
+
+def _pack_files(target: Path, paths: list[Path]) -> None:
+    beside = target.with_name(f".{target.name}")
+    with tarfile.open(beside, "w:gz", compresslevel=1) as archive:
+        for path in paths:
+            archive.add(path.resolve() if path.is_symlink() else path, arcname=path.name)  # children share their code
+    beside.replace(target)
+
+
+def _share(source: Path, target: Path) -> None:
+    beside = target.with_name(f".{target.name}")
+    beside.unlink(missing_ok=True)
+    try:
+        os.link(source, beside)
+    except OSError:
+        shutil.copyfile(source, beside)
+    beside.replace(target)
+
+
+def _first_free(parent: RunFolder) -> Path:
+    """Return where the next description of many runs goes: earlier ones say which jobs HTCondor is still to make."""
+    number = 1
+    while (path := parent.submit / TOGETHER.format(number=number)).exists():
+        number += 1
+    return path
+
+
 def _pack_node_side(folder: RunFolder) -> None:
     """Write the node side as small as it goes: what Python compiles it compiles there."""
     beside = folder.submit / f".{NODE_SIDE}"
@@ -245,11 +353,10 @@ def _in_queue(job: CondorJob, at: float) -> Standing:
     return Standing(state.standing, job.id, text, at=at, next=state.next)
 
 
-def _submitted(folder: RunFolder) -> str:
-    """Submit the description and return the id of the job."""
-    said = run_command(
-        ["condor_submit", "-terse", str(Path(folder.id, "submit", DESCRIPTION))], cwd=str(folder.root.parent)
-    )
+def _submitted(folder: RunFolder, description: Path | None = None) -> str:
+    """Submit the run's description, or that of many beside it, and return the id of the first job."""
+    path = str(description or Path(folder.id, "submit", DESCRIPTION))
+    said = run_command(["condor_submit", "-terse", path], cwd=str(folder.root.parent))
     first = said.strip().splitlines()[-1:] or [""]
     return first[0].split(" - ")[0].strip()
 

@@ -14,7 +14,7 @@ from cordee.faces.cli.follow import request_cancel
 from cordee.faces.cli.scheduler_state import words
 from cordee.faces.report.run_document import run_document
 from cordee.job.submit import Submitter, submitter_of
-from cordee.job.submit.parent import open_children
+from cordee.job.submit.parent import ParentSubmitter, open_children
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.runs.disk import may_pass
@@ -65,6 +65,8 @@ def cancel(folder: RunFolder, *, now: bool, wait_s: float) -> RunState:
             raise
         place.cancel(folder)
         return _end(folder, "all its processes were killed: the disk did not take the wish to end it")
+    for child in place.cancel_waiting(folder) if isinstance(place, ParentSubmitter) else ():
+        _end(child, "cancelled while it waited in the queue")
     for child in open_children(folder):
         cancel(child, now=now, wait_s=wait_s)
     deadline, age_s, told, tell_at = time.monotonic() + wait_s, 0.0, "", time.monotonic() + _TELL_S

@@ -13,6 +13,7 @@ from cordee.core.errors import CordeeError
 from cordee.core.units import format_duration
 from cordee.job.submit import Standing, Submitter, plan_of, submitter, submitter_of
 from cordee.job.submit.parent import open_children
+from cordee.runs.children import GRAPH
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
@@ -50,18 +51,18 @@ def stand_all(folders: list[RunFolder], ended: dict[str, list[RunFolder]]) -> di
         folders: runs that have not ended.
         ended: those that have, by their back end: those that did not come home have a standing.
     """
-    by_backend: dict[str, list[RunFolder]] = {}
+    alike: dict[tuple[str, bool], list[RunFolder]] = {}
     for folder in folders:
         try:
-            by_backend.setdefault(plan_of(folder)["backend"], []).append(folder)
+            alike.setdefault((plan_of(folder)["backend"], (folder.root / GRAPH).is_file()), []).append(folder)
         except CordeeError:
             continue
     found = {}
-    for backend, runs in by_backend.items():
+    for (backend, _), runs in alike.items():
         if not abilities(backend).queues:
             continue
         try:
-            standings = submitter(backend).standings(runs)
+            standings = submitter_of(runs[0]).standings(runs)
         except CordeeError:
             continue
         for folder, standing in zip(runs, standings, strict=True):

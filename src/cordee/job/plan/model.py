@@ -18,7 +18,8 @@ class Scheduler(Frozen):
 
     `exclusive` says that the job takes all cores, or all GPUs, of its nodes: without a size given, all their memory is
     its own too. `gpu_type` is the kind of GPU to ask for where only some in the partition meet the requirement.
-    `requirements` and `attributes` are the site's, for every job, and of the job's class.
+    `requirements` and `attributes` are the site's, for every job, and of the job's class; `max_idle` and `max_materialize` hold
+    for jobs that are submitted together.
     """
 
     account: str | None = None
@@ -31,6 +32,8 @@ class Scheduler(Frozen):
     gpu_type: str | None = None
     requirements: str | None = None
     attributes: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    max_idle: int | None = None
+    max_materialize: int | None = None
 
 
 class Request(Frozen):

@@ -43,6 +43,8 @@ def request_of(loaded: LoadedJob, placement: Placement, command: CommandFacts) -
             gpu_type=placement.gpu_type,
             requirements=loaded.cluster.htcondor.requirements,
             attributes={**loaded.cluster.htcondor.attributes, **placement.attributes},
+            max_idle=loaded.cluster.htcondor.max_idle,
+            max_materialize=loaded.cluster.htcondor.max_materialize,
             exclusive=_takes_whole_nodes(need, ranks, cpus, placement) or "--exclusive" in loaded.job.slurm.options,
         ),
     )

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from cordee.job.submit._base import ReleasesHolds, Standing, Submitter
+from cordee.job.submit._base import ReleasesHolds, Standing, SubmitsTogether, Submitter
 from cordee.job.submit.factory import plan_of, step_of, submitter
 from cordee.job.submit.parent import ParentSubmitter
 from cordee.runs.children import GRAPH
 from cordee.runs.folder import RunFolder
 
-__all__ = ["ReleasesHolds", "Standing", "Submitter", "plan_of", "step_of", "submitter", "submitter_of"]
+__all__ = [
+    "ReleasesHolds",
+    "Standing",
+    "Submitter",
+    "SubmitsTogether",
+    "plan_of",
+    "step_of",
+    "submitter",
+    "submitter_of",
+]
 
 
 def submitter_of(folder: RunFolder) -> Submitter:

@@ -114,6 +114,17 @@ class StartsChildren(Protocol):
 
 
 @runtime_checkable
+class SubmitsTogether(Protocol):
+    """A place that takes many runs of one parent at once."""
+
+    def submit_together(self, folders: list[RunFolder], plans: list[dict[str, Any]]) -> dict[str, str]:
+        """Place the first of these runs, as `submit` does, with all that ask for the same; return the names of their jobs, by run."""
+
+    def cancel_waiting(self, folders: list[RunFolder]) -> list[RunFolder]:
+        """Take those of these runs away that have not started yet, as `cancel` does, and return them."""
+
+
+@runtime_checkable
 class ReleasesHolds(Protocol):
     """A place that holds a job by itself after it could not start it, and lets the job's owner release it."""
 

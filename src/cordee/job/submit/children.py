@@ -81,15 +81,22 @@ def prepare_children(loaded: LoadedJob, parent: RunFolder) -> PreparedChildren |
             wanted = load(system.children)(loaded)
     if wanted is None:
         return None
-    made = [_prepared(job, loaded, parent) for job in wanted.jobs]
+    known: dict[int, tuple[Plan, list[Finding]]] = {}
+    made = [_prepared(job, loaded, parent, known) for job in wanted.jobs]
     return PreparedChildren(wanted, tuple(made))
 
 
-def _prepared(job: ChildJob, above: LoadedJob, parent: RunFolder) -> PreparedChild:
+def _prepared(
+    job: ChildJob, above: LoadedJob, parent: RunFolder, known: dict[int, tuple[Plan, list[Finding]]]
+) -> PreparedChild:
+    """Return a child; `known` has the plans so far: one job is examined once, however many children have it."""
     run = new_run_id(f"{above.job.name}-{job.name}")
     folder = RunFolder(parent.root / FOLDER / run)
-    plan, findings = make_plan(job.loaded, run_id=run, run_folder=folder.root)
-    plan = plan.model_copy(update={"parent": str(parent.root)})
+    if id(job.loaded) not in known:
+        plan, findings = make_plan(job.loaded, run_id=run, run_folder=folder.root)
+        known[id(job.loaded)] = plan.model_copy(update={"parent": str(parent.root)}), findings
+    first, findings = known[id(job.loaded)]
+    plan = first if first.run == run else Plan.model_validate_json(first.model_dump_json().replace(first.run, run))
     if job.planned is not None:
         plan, said = job.planned(plan)
         findings = [*findings, *said]
@@ -117,6 +124,8 @@ def merged_findings(own: Sequence[Finding], children: PreparedChildren) -> list[
 def create_children(parent: RunFolder, prepared: PreparedChildren, code_digest: str) -> None:
     """Write the folders of the children below their parent's, and the graph; code and node side are the parent's own.
 
+    What is written is made durable once for all of them: file by file, a thousand would take seconds on a good disk.
+
     Args:
         code_digest: of the parent's snapshot.
 
@@ -127,7 +136,7 @@ def create_children(parent: RunFolder, prepared: PreparedChildren, code_digest: 
     for child in prepared.children:
         folder = RunFolder.create(parent.root / FOLDER, child.plan.run)
         loaded = child.job.loaded
-        write_atomically(folder.documents / loaded.path.name, loaded.text)
+        write_atomically(folder.documents / loaded.path.name, loaded.text, durable=False)
         for system in loaded.systems:
             if system.keep:
                 load(system.keep)(folder, loaded, child.plan)
@@ -137,17 +146,18 @@ def create_children(parent: RunFolder, prepared: PreparedChildren, code_digest: 
                 os.link(shared, own)
             except OSError:
                 shutil.copyfile(shared, own)
-        write_atomically(folder.submit / submitter(child.plan.backend).script_name, child.script)
+        write_atomically(folder.submit / submitter(child.plan.backend).script_name, child.script, durable=False)
         plan = child.plan.model_copy(update={"code_digest": code_digest})
-        write_atomically(folder.plan, json.dumps(plan.document(), indent=1))
+        write_atomically(folder.plan, json.dumps(plan.document(), indent=1), durable=False)
         if child.job.made is not None:
             child.job.made(folder, plan)
         request = plan.step.request
         journal = client_journal(folder.journal)
         ranks = request.nodes * request.ranks_per_node
-        journal.append("submitted", backend=plan.backend, nodes=request.nodes, ranks=ranks)
+        journal.append("submitted", durable=False, backend=plan.backend, nodes=request.nodes, ranks=ranks)
         if journal.last_error is not None:
             raise journal.last_error
         entries.append(Child(child.job.name, plan.run, child.job.after, dict(child.job.about)))
+    os.sync()
     jobs = prepared.jobs
     write_graph(parent, Graph(tuple(entries), jobs.main, jobs.part))

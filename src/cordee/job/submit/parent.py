@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from cordee.core.errors import CordeeError, RunFolderError
-from cordee.job.submit._base import Standing, StartsChildren, SubmitsAfter, Submitter
+from cordee.job.submit._base import Standing, StartsChildren, SubmitsAfter, SubmitsTogether, Submitter
 from cordee.job.submit.factory import plan_of, submitter
-from cordee.runs.children import ChildEnd, Graph, advance, child_ended, child_folder, read_graph
+from cordee.runs.children import ChildEnd, Graph, advance, child_folder, children_ended, read_graph
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import RunState, replay
@@ -26,6 +28,7 @@ class ParentSubmitter(Submitter):
     def __init__(self, own: Submitter) -> None:
         self._own = own
         self.script_name, self.poll_s, self.keeps_place = own.script_name, own.poll_s, own.keeps_place
+        self._places: dict[str, Submitter] = {}
 
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
         """Return what is submitted of the run itself."""
@@ -39,7 +42,8 @@ class ParentSubmitter(Submitter):
         if graph.main and len(done) == len(graph.children):
             return self._own.submit(folder, plan)
         try:
-            advance(folder, client_journal(folder.journal), handed_over)
+            at_once = handed_over_together if isinstance(self._own, SubmitsTogether) else None
+            advance(folder, client_journal(folder.journal), handed_over, at_once)
         except CordeeError as error:
             if not replay(read_journal(folder.journal), folder.id).ended:
                 journal, code = client_journal(folder.journal), error.exit_code
@@ -60,10 +64,11 @@ class ParentSubmitter(Submitter):
 
     def _standing(self, folder: RunFolder, age_s: float) -> Standing:
         active = self._active(folder, age_s)
+        counts = Counter(standing.state for standing in active)
         for wanted in ("running", "suspended", "waiting", "held", "unknown"):
             for standing in active:
                 if standing.state == wanted:
-                    return standing
+                    return replace(standing, reason=_said_of_all(standing, counts))
         return self._own.standings([folder], age_s=age_s)[0]
 
     def _active(self, folder: RunFolder, age_s: float) -> list[Standing]:
@@ -71,33 +76,43 @@ class ParentSubmitter(Submitter):
         graph = _graph(folder)
         state = replay(read_journal(folder.journal), folder.id)
         placed = {entry["name"] for entry in state.children if entry["state"] == "placed"}
-        found = []
-        for child in graph.children:
-            if child.name not in placed or state.ended:
-                continue
-            below = child_folder(folder, child)
-            standing = submitter(plan_of(below)["backend"]).standing(below, age_s=age_s)
-            found.append(standing)
-            if standing.state == "gone":
-                self._gone(folder, below, standing)
+        if state.ended:
+            return []
+        below = [child_folder(folder, child) for child in graph.children if child.name in placed]
+        by_backend: dict[str, list[RunFolder]] = {}
+        for each in below:
+            by_backend.setdefault(plan_of(each)["backend"], []).append(each)
+        found, ends = [], {}
+        for backend, some in by_backend.items():
+            place = self._places.setdefault(backend, submitter(backend))
+            for each, standing in zip(some, place.standings(some, age_s=age_s), strict=True):
+                found.append(standing)
+                end = self._end_of(each, standing) if standing.state == "gone" else None
+                if end is not None:
+                    ends[each.id] = end
+        children_ended(folder, ends, client_journal(folder.journal), handed_over)
         return found
 
     @staticmethod
-    def _gone(parent: RunFolder, below: RunFolder, standing: Standing) -> None:
-        """Tell the graph of a child that is over and could not say so: it was killed, or its job is gone."""
+    def _end_of(below: RunFolder, standing: Standing) -> ChildEnd | None:
+        """Return the end of a child that could not tell the graph: it was killed, or its job is gone; None: it may yet be back."""
         own = _state(below)
         if not own.ended:
             if standing.job is not None and standing.gone_s < _COMES_BACK_S:
-                return  # something inside may yet have it queued again
+                return None  # something inside may yet have it queued again
             state = "cancelled" if own.cancel_requested else "failed"
             text = "nothing runs it any more" + (f": {standing.reason}" if standing.reason else "")
             client_journal(below.journal).append("ended", state=state, exit_code=1, reason="gone", text=text)
             own = _state(below)
-        end = ChildEnd(own.state, own.exit_code, own.reason, own.text)
-        child_ended(parent, below.id, 0, end, handed_over)
+        return ChildEnd(own.state, own.exit_code, own.reason, own.text)
+
+    def cancel_waiting(self, folder: RunFolder) -> list[RunFolder]:
+        """Take the children away that have not started yet, where the place does that for many at once, and return them."""
+        return self._own.cancel_waiting(open_children(folder)) if isinstance(self._own, SubmitsTogether) else []
 
     def cancel(self, folder: RunFolder) -> None:
         """Take all of it away."""
+        self.cancel_waiting(folder)
         for below in open_children(folder):
             submitter(plan_of(below)["backend"]).cancel(below)
         self._own.cancel(folder)
@@ -107,6 +122,24 @@ def handed_over(folder: RunFolder) -> str:
     """Hand a child, or a run itself, to its place."""
     plan = plan_of(folder)
     return submitter(plan["backend"]).submit(folder, plan)
+
+
+def handed_over_together(folders: list[RunFolder]) -> dict[str, str]:
+    """Hand children to their place as `handed_over` does, those with the first that it takes at once."""
+    plans = [plan_of(folder) for folder in folders]
+    place = submitter(plans[0]["backend"])
+    if not isinstance(place, SubmitsTogether):
+        return {folders[0].id: place.submit(folders[0], plans[0])}
+    same = [index for index, plan in enumerate(plans) if plan["backend"] == plans[0]["backend"]]
+    return place.submit_together([folders[index] for index in same], [plans[index] for index in same])
+
+
+def _said_of_all(standing: Standing, counts: Counter[Any]) -> str:
+    """Return what the children do that are in the queue, and what is to be said of one of them."""
+    if sum(counts.values()) == 1:
+        return standing.reason
+    there = ", ".join(f"{counts[state]} {state}" for state in sorted(counts))
+    return f"of its runs {there}" + (f"; {standing.reason}" if standing.reason else "")
 
 
 def open_children(folder: RunFolder) -> list[RunFolder]:

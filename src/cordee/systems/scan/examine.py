@@ -147,7 +147,7 @@ def keep_scan(folder: RunFolder, loaded: LoadedJob, plan: Plan) -> tuple[str, ..
     """Write down for the ranks what was looked at; return the files that the snapshot does not carry."""
     if policy_of(loaded).word != "off":
         seen = seen_document(loaded, plan, job_code(loaded, folder.root), time.time())
-        write_atomically(folder.root / SEEN_FILE, seen)
+        write_atomically(folder.root / SEEN_FILE, seen, durable=not plan.parent)
     part = plan.step.systems.get("scan") or {}
     return tuple(str(loaded.folder / name) for name in part.get("held_back", ()))
 

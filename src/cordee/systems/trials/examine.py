@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ from cordee.machine.slots import SlotRequest
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.trials.arrays import SCRIPT
 from cordee.systems.trials.formats import TaskDefaults, array_in, read_file, text_of_list
-from cordee.systems.trials.node.task_list import FIRST, FOLDER, JOURNAL, FarmTask, lines_of
+from cordee.systems.trials.node.task_list import FIRST, FOLDER, JOURNAL, FarmTask, lines_of, read_tasks
 from cordee.systems.trials.sampler import missing
 from cordee.systems.trials.space import SweepParameter, choose, space_of
 
@@ -245,6 +246,12 @@ def tasks_of(job: Job, folder: Path, array_job: int = 0) -> list[FarmTask]:
     return read_file(folder / farm.file, farm.format, defaults)
 
 
+@functools.lru_cache(maxsize=1)
+def _dealt_out(parent: str) -> list[FarmTask]:
+    """Return the tasks of a run that are dealt out to those below it: they are kept before these."""
+    return read_tasks(Path(parent), [FIRST])
+
+
 def keep_tasks(folder: RunFolder, loaded: LoadedJob, plan: Plan) -> tuple[str, ...]:
     """Write the list of tasks into the run's folder: from here on it alone counts, whatever becomes of the file.
 
@@ -252,12 +259,14 @@ def keep_tasks(folder: RunFolder, loaded: LoadedJob, plan: Plan) -> tuple[str, .
         OSError: it cannot be written.
     """
     farm = loaded.job.farm
-    # The jobs of a farm over several belong to one array.
-    array_job = zlib.crc32((plan.parent or folder.id).encode()) % _MOST_JOB + 1
-    tasks = tasks_of(loaded.job, loaded.folder, array_job)
+    share = plan.step.systems["trials"].get("share")
+    if share and plan.parent:
+        tasks = _dealt_out(plan.parent)[share[0] :: share[1]]
+    else:
+        tasks = tasks_of(loaded.job, loaded.folder, zlib.crc32(folder.id.encode()) % _MOST_JOB + 1)
     here = folder.root / FOLDER
     (here / JOURNAL).mkdir(mode=0o700, parents=True)
-    write_atomically(here / FIRST, lines_of(tasks))
+    write_atomically(here / FIRST, lines_of(tasks), durable=not plan.parent)
     if farm is not None and array_in(loaded.folder / farm.file, farm.format) is not None:
         (here / SCRIPT).write_text(text_of_list(loaded.folder / farm.file), encoding="utf-8")
     return ()

@@ -8,8 +8,8 @@ from typing import NamedTuple, Optional
 
 # The submit file has the job stay in the queue when it ends with this: the run goes on in another start.
 EXIT_AGAIN = 99
-# In the run's `submit/`: what it consists of, and the node side of Cordée.
-LUGGAGE, NODE_SIDE = "luggage.tar.gz", "node.zip"
+# In the run's `submit/`: what it consists of, its code, and the node side of Cordée; runs of one parent share the latter two.
+LUGGAGE, CODE, NODE_SIDE = "luggage.tar.gz", "code.tar.gz", "node.zip"
 # The journal of who asked for the run: it is written at home alone. On a machine it has the second name.
 CLIENT, CLIENT_THERE = "client.jsonl", "asked.jsonl"
 # In the scratch folder: the run's last words, which come home after all else, and where they go.

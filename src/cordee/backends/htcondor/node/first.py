@@ -98,6 +98,9 @@ def main() -> int:
 
 
 def _run(folder: RunFolder, here: CondorStart, told: list[int]) -> int:
+    before = JournalFollower(folder, keep=False).read()
+    if before.state == "cancelled" and not before.segments:  # before HTCondor made it a job
+        return 0
     _undo_an_end_that_did_not_come_home(folder, here)
     keeper = FirstProcess(folder, here, told)
     way_home = WayHome(folder, lambda: JournalFollower(folder, keep=False).read())

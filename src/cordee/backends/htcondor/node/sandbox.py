@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Iterator, Optional
 
-from cordee.backends.htcondor.node.ads import CLIENT, CLIENT_THERE, LAST_WORDS, LUGGAGE, CondorStart
+from cordee.backends.htcondor.node.ads import CLIENT, CLIENT_THERE, CODE, LAST_WORDS, LUGGAGE, CondorStart
 from cordee.control.identity import identity
 from cordee.runs.folder import RunFolder, say, write_atomically
 
@@ -174,7 +174,11 @@ class Sandbox:
 
     def _unpack(self) -> None:
         """Unpack what the run consists of; what an eviction has kept of it is newer."""
-        with tarfile.open(self.folder.submit / LUGGAGE) as archive:
+        for name in (LUGGAGE, CODE):
+            self._unpack_one(self.folder.submit / name)
+
+    def _unpack_one(self, packed: Path) -> None:
+        with tarfile.open(packed) as archive:
             for member in archive:
                 path = self.folder.root / member.name
                 if os.path.lexists(path) or member.name.startswith("/") or ".." in member.name.split("/"):

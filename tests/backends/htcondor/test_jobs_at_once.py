@@ -1,0 +1,141 @@
+"""Runs below one parent are one submission, and those that HTCondor has not made a job yet are known."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from cordee.backends.htcondor.description import runs_in
+from cordee.job.submit import plan_of, submitter, submitter_of
+from cordee.job.submit.prepare import create_run, prepare
+from cordee.runs.children import child_folder, read_graph
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.state import replay
+
+HERE = Path(__file__).parent
+JOB = """
+name = "t"
+run = "python train.py {lr}"
+[sweep]
+jobs = 5
+trials = 10
+sampler = "random"
+goal = "min loss"
+lr = "0.1..1.0"
+"""
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the fake commands of a pool print."""
+    folder = tmp_path / "pool"
+    folder.mkdir()
+    for name, text in {"queue": "", "factory": "", "history": "[ ]", "submitted": "7.0 - 7.4\n"}.items():
+        (folder / name).write_text(text)
+    monkeypatch.setenv("FAKE_HTCONDOR", str(folder))
+    monkeypatch.setenv("PATH", os.pathsep.join([str(HERE / "fakes"), os.environ["PATH"]]))
+    return folder
+
+
+@pytest.fixture
+def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: Path) -> RunFolder:
+    """A sweep over five jobs, of which two may wait in the queue."""
+    (tmp_path / "condor.toml").write_text('scheduler = "htcondor"\n[htcondor]\nmax_idle = 2\n')
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path))
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "train.py").write_text("")
+    (job / "cordee.toml").write_text(JOB)
+    return create_run(prepare(str(job), "condor", {}, tmp_path / "runs"))
+
+
+def below(parent: RunFolder) -> list[RunFolder]:
+    graph = read_graph(parent)
+    assert graph is not None
+    return [child_folder(parent, child) for child in graph.children]
+
+
+def asked(pool: Path, command: str) -> list[str]:
+    return [line for line in (pool / "asked").read_text().splitlines() if line.startswith(command)]
+
+
+def made(pool: Path, parent: RunFolder, count: int) -> None:
+    """Have the queue hold the first jobs of the submission, and its cluster."""
+    runs = [folder.id for folder in below(parent)]
+    jobs = [{"ClusterId": 7, "ProcId": n, "JobStatus": 1, "CordeeRun": runs[n]} for n in range(count)]
+    (pool / "queue").write_text(json.dumps(jobs))
+    path = str(parent.submit / "htcondor-jobs-1.sub")
+    (pool / "factory").write_text(json.dumps([{"ClusterId": 7, "JobMaterializeNextProcId": count, "CordeeJobs": path}]))
+
+
+def submit(parent: RunFolder) -> None:
+    submitter_of(parent).submit(parent, plan_of(parent))
+
+
+def test_children_that_ask_for_the_same_are_one_submission(parent, pool):
+    submit(parent)
+    assert len(asked(pool, "condor_submit")) == 1
+    text = (parent.submit / "htcondor-jobs-1.sub").read_text()
+    assert runs_in(text) == [folder.id for folder in below(parent)]
+    assert "\nmax_idle = 2\n" in text
+    assert '+CordeeRun = "$(run)"' in text
+    states = [replay(read_journal(folder.journal), folder.id) for folder in below(parent)]
+    assert [state.job for state in states] == [f"7.{number}" for number in range(5)]
+    first, second = (folder.submit / "code.tar.gz" for folder in below(parent)[:2])
+    assert first.samefile(second)  # code travels to each and lies here once
+
+
+def test_a_submission_whose_answer_was_lost_is_not_repeated(parent, pool):
+    (pool / "submitted").unlink()  # the first try fails
+    with pytest.raises(Exception, match="HTCondor refused"):
+        submit(parent)
+    made(pool, parent, 2)
+    client_journal(parent.journal).append("resume_requested")
+    submit(parent)
+    assert len(asked(pool, "condor_submit")) == 1
+    state = replay(read_journal(parent.journal), parent.id)
+    assert [child["job"] for child in state.children] == [f"7.{number}" for number in range(5)]
+
+
+def test_what_is_not_made_yet_waits_and_the_parent_says_how_many(parent, pool):
+    submit(parent)
+    made(pool, parent, 2)
+    before = len(asked(pool, "condor_q"))
+    standings = submitter("htcondor").standings(below(parent), age_s=0.0)
+    assert len(asked(pool, "condor_q")) - before <= 2
+    assert [standing.state for standing in standings] == ["waiting"] * 5
+    assert [standing.job for standing in standings] == [f"7.{number}" for number in range(5)]
+    assert "not yet in the queue" in standings[4].reason
+    assert "not yet in the queue" not in standings[0].reason
+    assert "of its runs 5 waiting" in submitter_of(parent).standing(parent, age_s=0.0).reason
+
+
+def test_a_cancelled_child_that_is_not_made_is_gone(parent, pool):
+    submit(parent)
+    made(pool, parent, 2)
+    last = below(parent)[4]
+    client_journal(last.journal).append("ended", state="cancelled", exit_code=1, reason="cancelled", text="")
+    assert submitter("htcondor").standing(last, age_s=0.0).state == "gone"
+    (pool / "factory").write_text((pool / "factory").read_text().replace("}]", ', "JobMaterializePaused": 2}]'))
+    assert submitter("htcondor").standing(below(parent)[3], age_s=0.0).state == "gone"
+
+
+def test_children_that_left_the_queue_are_asked_about_at_once(parent, pool):
+    submit(parent)
+    runs = [folder.id for folder in below(parent)]
+    ended = [{"ClusterId": 7, "ProcId": n, "JobStatus": 4, "ExitCode": 0, "CordeeRun": runs[n]} for n in range(5)]
+    (pool / "history").write_text(json.dumps(ended))
+    standings = submitter("htcondor").standings(below(parent), age_s=0.0)
+    assert [standing.reason for standing in standings] == ["COMPLETED"] * 5
+    assert len(asked(pool, "condor_history")) == 1
+
+
+def test_a_child_that_was_planned_with_another_has_nothing_of_it(parent, pool):
+    first, second = below(parent)[:2]
+    assert first.id not in second.plan.read_text()
+    tasks = [len((folder.root / "tasks" / "tasks-0.jsonl").read_text().splitlines()) for folder in (first, second)]
+    assert tasks == [3, 3]  # a head and two trials
