@@ -78,7 +78,9 @@ def submit(parent: RunFolder) -> None:
 
 def test_children_that_ask_for_the_same_are_one_submission(parent, pool):
     submit(parent)
-    assert len(asked(pool, "condor_submit")) == 1
+    together, graph = asked(pool, "condor_submit")
+    assert together.endswith("/submit/htcondor-jobs-1.sub")
+    assert graph.endswith("/submit/graph.sub")
     text = (parent.submit / "htcondor-jobs-1.sub").read_text()
     assert runs_in(text) == [folder.id for folder in below(parent)]
     assert "\nmax_idle = 2\n" in text
