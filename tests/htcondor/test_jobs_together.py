@@ -67,4 +67,4 @@ def test_a_sweep_is_cancelled_with_all_that_is_not_made(job, start, htcondor, pr
     assert cancelled.returncode == 0, cancelled.stderr
     assert {state_of(child).state for child in below(run)} == {"cancelled"}
     wait_until(lambda: htcondor.command("condor_q", "-factory", "-af", "ClusterId").strip() == "", 30.0)
-    assert htcondor.command("condor_q", "-af", "ClusterId").strip() == ""
+    wait_until(lambda: htcondor.command("condor_q", "-af", "ClusterId").strip() == "", 60.0)
