@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shlex
@@ -158,6 +159,16 @@ def create_children(parent: RunFolder, prepared: PreparedChildren, code_digest: 
         if journal.last_error is not None:
             raise journal.last_error
         entries.append(Child(child.job.name, plan.run, child.job.after, dict(child.job.about)))
-    os.sync()
+    _sync_file_system(parent)
     jobs = prepared.jobs
     write_graph(parent, Graph(tuple(entries), jobs.main, jobs.part))
+
+
+def _sync_file_system(folder: RunFolder) -> None:
+    """Have all that was written be on disk: one call for many files, which no other file system that stands still can hold up."""
+    descriptor = os.open(folder.root, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder.root))
+    finally:
+        os.close(descriptor)
