@@ -18,7 +18,8 @@ from cordee.testing.images import busybox, busybox_root, squashfs_of
 from cordee.testing.oci import LayerEntry, OciLayout, folder, link
 from cordee.testing.patience import wait_until
 from cordee.testing.slurm import DisposableSlurm
-from cordee.testing.slurm.daemons import clean_environment
+from cordee.testing.slurm.daemons import clean_environment, packages_of
+from cordee.testing.slurm.life import SUITE
 from support.open_python import OpenPython
 
 NAMESPACE = "readlink /proc/self/ns/mnt"
@@ -29,7 +30,9 @@ def plugin() -> Iterator[Path]:
     """The plugin, and the zip for nodes beside it, where every user can load them."""
     with tempfile.TemporaryDirectory(prefix="cordee-plugin-") as name:
         Path(name).chmod(0o755)
-        spank_install.build(Path(name) / spank_install.LIBRARY)
+        suite = os.environ.get(SUITE)
+        include = [str(packages_of(suite).fetch() / "usr" / "include")] if suite else []
+        spank_install.build(Path(name) / spank_install.LIBRARY, include=include)
         write_node_zip(Path(name) / spank_install.NODE_ZIP)
         (Path(name) / spank_install.NODE_ZIP).chmod(0o644)
         yield Path(name) / spank_install.LIBRARY

@@ -225,6 +225,10 @@ def test_slurms_long_reason_for_drained_nodes_is_no_reservation():
     assert verdict.endswith("are down, drained or kept for higher partitions (n4 drain: ECC errors)")
 
 
+def test_where_there_is_no_reservation_a_drained_node_is_what_may_be_reserved():
+    assert "n4 drain: ECC errors" in advise(waiting("ReqNodeNotAvail,_May_be_reserved_for_other_job")).verdict
+
+
 def test_a_reservation_ahead_is_told_with_the_time_that_fits_before_it():
     ahead = (Reservation("maintenance", NOW + 7200.0, NOW + 9000.0, "n[1-4]"),)
     facts = {"reservations": ahead, "time_limit_s": 14400.0}

@@ -130,9 +130,10 @@ def _change(
 def _not_available(situation: Situation) -> Finding:
     facts = situation.scheduler
     reason = explain(facts.reason)
-    if facts.reason == "ReqNodeNotAvail" and "reserved" in facts.detail.casefold():
-        return _reserved_for_others(situation, reason)
     broken = [described(group) for group in facts.groups_of(facts.partition) if not group.usable]
+    reserved = facts.reason == "ReqNodeNotAvail" and "reserved" in facts.detail.casefold()
+    if reserved and (facts.reservations or not broken):  # Slurm 24 says "May be reserved" of a drained node, too
+        return _reserved_for_others(situation, reason)
     named = "; ".join(broken[:_MOST_GROUPS]) or ("" if facts.reason.startswith("Nodes") else facts.detail)
     detailed = replace(situation, scheduler=replace(facts, detail=named))
     return told(detailed, facts.reason, reason, nodes=broken or None)

@@ -36,7 +36,7 @@ def clean_environment() -> dict[str, str]:
 
 def packages_of(suite: str) -> Packages:
     """Return Slurm and munge of a Debian suite."""
-    names = ("slurmctld", "slurmd", "slurmdbd", "slurm-client", "munge")
+    names = ("slurmctld", "slurmd", "slurmdbd", "slurm-client", "libslurm-dev", "munge")
     programs = ("usr/sbin/slurm*", "usr/sbin/munged", "usr/bin/s*", "usr/bin/*munge")
     what = "use the Slurm that is installed"
     return Packages("Slurm", suite, names, programs, "usr/lib/*/slurm-wlm/libslurmfull.so", what)
