@@ -54,11 +54,17 @@ def submit_graph_job(folder: RunFolder) -> None:
 
 def _description(folder: RunFolder) -> str:
     variables = [f"{name}={_quoted(os.environ[name])}" for name in _VARIABLES if name in os.environ]
-    program, *words = module_argv("cordee.backends.htcondor.graph_job", str(folder.root), user_site=True)
+    # HTCondor starts a copy of the executable, and a Python knows its environment by where it lies.
+    words = [
+        "-c",
+        'exec "$@"',
+        "sh",
+        *module_argv("cordee.backends.htcondor.graph_job", str(folder.root), user_site=True),
+    ]
     lines = [
         f"# What starts the runs below {folder.id} one after the other, and ends when they are over.",
         "universe = scheduler",
-        f"executable = {program}",
+        "executable = /bin/sh",
         f'arguments = "{" ".join(map(_quoted, words))}"',
         f'environment = "{" ".join(variables)}"',
         f"initialdir = {os.getcwd()}",  # from where variables may name folders
