@@ -107,7 +107,7 @@ def test_it_is_submitted_once_and_takes_no_secret_along(folder, monkeypatch):
     graph_job.submit_graph_job(folder)
     assert [argv[0] for argv in asked] == ["condor_q", "condor_submit", "condor_q"]
     text = (folder.submit / "graph.sub").read_text()
-    assert "universe = scheduler\n" in text
+    assert "universe = scheduler\nexecutable = /bin/sh\n" in text  # a copy of a Python finds no packages
     assert """CORDEE_RUNS='/data/my ""own"" runs'""" in text
     assert RUN.replace("'", "''") in text
     assert "hush" not in text
