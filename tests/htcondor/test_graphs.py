@@ -15,7 +15,12 @@ from cordee.testing.patience import wait_until
 pytestmark = pytest.mark.usefixtures("real")
 
 STEP = """
-import sys, time
+import pathlib, sys, time
+made = pathlib.Path("made.txt")
+if sys.argv[1] == "first":
+    made.write_text("by the first")
+if sys.argv[1] == "good":
+    assert made.read_text() == "by the first"
 print("this is", sys.argv[1], flush=True)
 time.sleep(3)
 sys.exit(sys.argv[1] == "bad")
@@ -23,6 +28,7 @@ sys.exit(sys.argv[1] == "bad")
 STEPS = """
 [steps.first]
 run = "python train.py first"
+outputs = ["made.txt"]
 [steps.bad]
 run = "python train.py bad"
 after = ["first"]
@@ -58,6 +64,7 @@ def test_steps_go_on_while_nobody_looks_also_when_the_access_point_is_killed(job
         "good": "finished",
     }
     assert state.state == "failed"
+    assert (folder.code / "made.txt").read_text() == "by the first"
     assert "not started: never" in state.text
     assert wait_until(lambda: folder.id not in htcondor.command("condor_q", "-af", "CordeeGraph"), 60.0)
 

@@ -68,3 +68,13 @@ def test_a_sweep_is_cancelled_with_all_that_is_not_made(job, start, htcondor, pr
     assert {state_of(child).state for child in below(run)} == {"cancelled"}
     wait_until(lambda: htcondor.command("condor_q", "-factory", "-af", "ClusterId").strip() == "", 30.0)
     wait_until(lambda: htcondor.command("condor_q", "-af", "ClusterId").strip() == "", 60.0)
+
+
+def test_a_sweep_whose_jobs_were_removed_by_hand_is_cancelled(job, start, htcondor, profile):
+    for machine in htcondor.machine_names:
+        htcondor.kill_machine(machine)
+    run = start(job("python train.py {lr}", SWEEP, TRIAL))
+    htcondor.command("condor_rm", str(state_of(below(run)[0]).job).partition(".")[0])
+    ended = run.wait_shown(lambda shown: shown["state"] not in ("queued", "running"), 30.0)
+    assert ended["state"] == "cancelled"
+    assert "via condor_rm" in ended["children"][0]["text"]

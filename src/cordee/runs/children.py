@@ -351,7 +351,8 @@ def _conclude(
     bad = [entry for entry in entries.values() if entry["state"] not in _DONE]
     cancelled = state.cancel_requested or any(entry["state"] == "cancelled" for entry in bad)
     if cancelled:
-        text = "cancelled" + (f" in {bad[0]['name']}" if bad else "")
+        first = next((entry for entry in bad if entry["state"] == "cancelled"), None)
+        text = "cancelled" + (f" in {first['name']}" if first else "")
         journal.append("ended", state="cancelled", exit_code=1, reason="cancelled", text=text)
     elif bad:
         waiting = [child.name for child in graph.children if child.name not in entries]

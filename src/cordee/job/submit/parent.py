@@ -69,7 +69,10 @@ class ParentSubmitter(Submitter):
             for standing in active:
                 if standing.state == wanted:
                     return replace(standing, reason=_said_of_all(standing, counts))
-        return self._own.standings([folder], age_s=age_s)[0]
+        own = self._own.standings([folder], age_s=age_s)[0]
+        if own.state == "gone" and own.job is None and active:
+            return replace(own, state="waiting", reason="what runs next of it is not in the queue yet")
+        return own
 
     def _active(self, folder: RunFolder, age_s: float) -> list[Standing]:
         """Return where the children stand that were placed; the end of one that is gone is told to the graph."""
@@ -98,9 +101,10 @@ class ParentSubmitter(Submitter):
         """Return the end of a child that could not tell the graph: it was killed, or its job is gone; None: it may yet be back."""
         own = _state(below)
         if not own.ended:
-            if standing.job is not None and standing.gone_s < _COMES_BACK_S:
+            if standing.job is not None and not standing.final and standing.gone_s < _COMES_BACK_S:
                 return None  # something inside may yet have it queued again
-            state = "cancelled" if own.cancel_requested else "failed"
+            cancelled = own.cancel_requested or standing.reason.startswith("CANCELLED")
+            state = "cancelled" if cancelled else "failed"
             text = "nothing runs it any more" + (f": {standing.reason}" if standing.reason else "")
             client_journal(below.journal).append("ended", state=state, exit_code=1, reason="gone", text=text)
             own = _state(below)

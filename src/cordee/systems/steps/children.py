@@ -12,6 +12,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from cordee.core.backends import abilities
 from cordee.core.findings import Finding
 from cordee.job.command import script_of
 from cordee.job.document import Job, Need, RestartTable, StepDocument
@@ -117,6 +118,7 @@ def _step(loaded: LoadedJob, name: str, step: StepDocument, first: tuple[str, ..
     child = _derived(loaded, changed, ("steps", name))
     after = (*step.after, *(first if not step.after else ()))
     about = {"kind": "step", **_identity(child, step, loaded.job.steps)}
+    about["travels"] = not abilities(child.cluster.scheduler).shares_files
     return ChildJob(name, child, after, about, _UNSAID if step.run is not None else ())
 
 

@@ -32,11 +32,12 @@ class StepsPart(GraphPart):
             return end
         if child.about.get("kind") == "test":
             return self._tested(child, folder, end)
-        left = digests_of(Path(str(child.about["folder"])), child.about["outputs"])
+        where = self._where(child)
+        left = digests_of(where, child.about["outputs"])
         missing = [name for name, digest in left.items() if digest is None]
         if missing:
             text = "it ended well and left no " + ", ".join(missing)
-            what = f"correct outputs of the step {child.name}, or have it write below {child.about['folder']}"
+            what = f"correct outputs of the step {child.name}, or have it write below {where}"
             finding = Finding(text, "error", "missing-output", given=missing, next=what)
             return ChildEnd("failed", 1, "missing_output", text, findings=(finding,))
         known = self._entries().get(child.name, {}).get("outcome") or {}
@@ -44,8 +45,8 @@ class StepsPart(GraphPart):
 
     def skipped(self, child: Child, entries: Mapping[str, Mapping[str, Any]]) -> Optional[ChildEnd]:
         """Return the end of a step that an earlier run of the same job has done, as long as all that it left is there."""
-        if child.about.get("kind") != "step" or child.about.get("again"):
-            return None
+        if child.about.get("kind") != "step" or child.about.get("again") or child.about.get("travels"):
+            return None  # of one that travelled, what comes next would lack the files
         digest = self._digest(child, entries)
         for run, outcome in self._earlier(child.name):
             if outcome.get("digest") != digest:
@@ -62,6 +63,10 @@ class StepsPart(GraphPart):
     def main_starts(self) -> None:
         """What the test saved is no checkpoint of the job."""
         _ignore_what_is_there(self.parent)
+
+    def _where(self, child: Child) -> Path:
+        """Return the folder that steps write to: the job's, or the copy of it that steps share where machines do not see the job's."""
+        return self.parent.code if child.about.get("travels") else Path(str(child.about["folder"]))
 
     def _tested(self, child: Child, folder: RunFolder, end: ChildEnd) -> ChildEnd:
         if child.about.get("judge") == "off":
