@@ -19,7 +19,7 @@ from cordee.core.findings import Finding
 from cordee.core.parts import load
 from cordee.machine.foreign_files import read_json
 from cordee.runs.folder import RunFolder, write_atomically
-from cordee.runs.journal import JournalWriter, read_journal
+from cordee.runs.journal import JournalWriter, client_journal, read_journal
 from cordee.runs.plan import RunPlan
 from cordee.runs.state import RunState, replay
 
@@ -301,7 +301,7 @@ def advance(
                 break
             known: dict[str, dict[str, Any]] = {}
             for child in ready if together else ready[:1]:
-                before = part.skipped(child, entries)
+                before = part.skipped(child, entries) or _finished_by_itself(part, parent, child)
                 if before is not None:
                     _write_end(journal, child, before)
                     continue
@@ -384,6 +384,35 @@ def _write_end(journal: JournalWriter, child: Child, end: ChildEnd) -> None:
         text=end.text,
         outcome=outcome,
     )
+
+
+def placed_by_itself(folder: RunFolder, job: str) -> None:
+    """Tell the parent of a run, where it has one that goes on, that the run was resumed: what was said of its end holds no more.
+
+    Raises:
+        RunFolderError: the parent's graph or journal cannot be read.
+    """
+    parent = parent_of(folder)
+    graph = read_graph(parent) if parent is not None else None
+    child = next((each for each in graph.children if each.run == folder.id), None) if graph else None
+    if parent is None or graph is None or child is None:
+        return
+    state = replay(read_journal(parent.journal), parent.id)
+    if state.ended or state.cancel_requested:
+        return
+    kept = _part_of(parent, graph).starting(child, {each["name"]: each for each in state.children})
+    client_journal(parent.journal).append(
+        "child_placed", child=child.name, run=child.run, job=job, main=graph.main, outcome=dict(kept)
+    )
+
+
+def _finished_by_itself(part: GraphPart, parent: RunFolder, child: Child) -> Optional[ChildEnd]:
+    """Return the end of a child that was resumed, and finished well, after its parent had ended; None: it has to start."""
+    folder = child_folder(parent, child)
+    own = replay(read_journal(folder.journal), folder.id)
+    end = ChildEnd(own.state, own.exit_code, own.reason, own.text)
+    judged = part.ended(child, folder, end) if own.state == "finished" else end
+    return judged if judged.state == "finished" else None
 
 
 def _again_where_it_has_ended(folder: RunFolder) -> None:

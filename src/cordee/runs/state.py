@@ -271,10 +271,7 @@ def _resume_requested(state: RunState, event: dict[str, Any], at: float) -> None
     state.chain, state._begun = [], event.get("by") == "the scheduler" and state._begun
     if event.get("by") != "the scheduler":
         state.resumed_epoch = event.get("epoch", state.epoch)
-    again = event.get("children") or ()
-    state.children = [
-        entry for entry in state.children if entry["state"] in ("finished", "skipped") and entry["name"] not in again
-    ]
+    state.children = [entry for entry in state.children if entry["state"] in ("finished", "skipped")]
     _close_segment(state, at, "lost")
     _queue(state, at)
 

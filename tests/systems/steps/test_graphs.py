@@ -17,7 +17,7 @@ from cordee.faces.web.runs.library import RunLibrary
 from cordee.faces.web.runs.open_run import Reading
 from cordee.job.submit.factory import plan_of
 from cordee.job.submit.prepare import create_run, prepare
-from cordee.runs.children import ChildEnd, advance, child_ended, child_folder, read_graph
+from cordee.runs.children import ChildEnd, advance, child_ended, child_folder, placed_by_itself, read_graph
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
 from support.servers.browsing import WatchedPage, chromium
@@ -233,6 +233,39 @@ def test_the_job_starts_after_its_test_and_not_after_one_that_failed(job):
     assert place.placed == [ids["test"]]
     assert state_of(folder).state == "failed"
     assert "the job was not submitted" in state_of(folder).text
+
+
+def ended(folder, name: str, end: ChildEnd) -> None:
+    """Have a child's own journal, too, say how it has ended."""
+    told = {"state": end.state, "exit_code": end.exit_code, "reason": end.reason, "text": end.text}
+    below = next(child_folder(folder, child) for child in read_graph(folder).children if child.name == name)
+    client_journal(below.journal).append("ended", **told)
+
+
+def test_a_child_that_somebody_resumes_counts_as_it_ends_then(job):
+    folder, ids, place = job('[steps]\na = { run = "true" }\nb = { run = "true" }\n')
+    begin(folder, place)
+    child_ended(folder, ids["a"], 1, ChildEnd("cancelled", 1, "cancelled", "cancelled"), place)
+    placed_by_itself(child_folder(folder, read_graph(folder).children[0]), "7")
+    child_ended(folder, ids["b"], 1, DONE, place)
+    assert not state_of(folder).ended
+    assert {each["name"]: each["state"] for each in state_of(folder).children} == {"a": "placed", "b": "finished"}
+    child_ended(folder, ids["a"], 2, DONE, place)
+    assert state_of(folder).state == "finished"
+
+
+def test_a_child_that_was_resumed_and_has_finished_after_its_parent_is_not_started_again(job):
+    folder, ids, place = job('[steps]\na = { run = "true" }\nb = { run = "true" }\n')
+    begin(folder, place)
+    for name in ("a", "b"):
+        end = ChildEnd("failed", 1, "retries", "rank 0 failed")
+        ended(folder, name, end)
+        child_ended(folder, ids[name], 1, end, place)
+    client_journal(child_folder(folder, read_graph(folder).children[0]).journal).append("resume_requested")
+    ended(folder, "a", DONE)
+    client_journal(folder.journal).append("resume_requested")
+    assert begin(folder, place) == ["b"]
+    assert [each["state"] for each in state_of(folder).children if each["name"] == "a"] == ["finished"]
 
 
 def test_nothing_starts_after_somebody_has_cancelled(job):

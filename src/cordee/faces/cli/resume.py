@@ -7,6 +7,7 @@ import click
 from cordee.core.errors import UsageError
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
+from cordee.runs.children import placed_by_itself
 from cordee.runs.journal import client_journal
 
 
@@ -46,5 +47,5 @@ def command(
     follower = RunFollower(folder, quiet=as_json, from_now=True)
     changed = resize(folder, nodes, ranks_per_node) if nodes or ranks_per_node else {}
     client_journal(folder.journal).append("resume_requested", **changed)
-    submit(folder)
+    placed_by_itself(folder, submit(folder))
     conclude(follower, detach=detach, as_json=as_json)

@@ -88,11 +88,11 @@ def command(
     conclude(RunFollower(folder, quiet=as_json), detach=detach, as_json=as_json)
 
 
-def submit(folder: RunFolder) -> None:
-    """Hand a run's frozen plan to its back end."""
+def submit(folder: RunFolder) -> str:
+    """Hand a run's frozen plan to its back end, and return the place's name of it."""
     from cordee.job.submit import plan_of, submitter_of
 
-    submitter_of(folder).submit(folder, plan_of(folder))
+    return submitter_of(folder).submit(folder, plan_of(folder))
 
 
 def conclude(follower: RunFollower, *, detach: bool, as_json: bool) -> None:
