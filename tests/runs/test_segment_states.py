@@ -104,3 +104,23 @@ def test_a_resumed_run_keeps_what_was_before():
     journal.at(80, "resume_requested", "client").at(81, "placed", "client", job="8").trains(90, 2, 2)
     first, second = segment_times(journal.state, T0 + 100)
     assert (first.segment.reason, second.segment.number, second.queue_s) == ("retries", 2, 10)
+
+
+def test_a_segment_that_never_began_goes_on_waiting_when_its_run_is_resumed():
+    journal = Journal().submitted().at(30, "ended", "client", state="cancelled", exit_code=1, reason="cancelled")
+    journal.at(100, "resume_requested", "client").at(101, "placed", "client", job="8").trains(120, 1, 1)
+    (only,) = segment_times(journal.state, T0 + 130)
+    assert (only.queue_s, only.segment.number, only.segment.job, only.segment.reason) == (50, 1, "7", "")
+
+
+def test_a_job_that_was_removed_while_it_ran_saved_for_nobody():
+    """It takes the removal for an eviction, and says what is to follow."""
+    journal = Journal().submitted().trains(10, 1, 1).at(40, "checkpoint_seen", name="step-5", step=5)
+    journal.saves(50, 1, "preempted").at(51, "continued", job="7", how="requeue")
+    cut = {"state": "cancelled", "exit_code": 1, "reason": "cancelled", "cut_off": True, "checkpoint": None}
+    state = journal.at(90, "ended", "client", **cut, seen=utc_text(T0 + 50)).state
+    (only,) = segment_times(state, T0 + 100)
+    assert (only.held_s, only.segment.reason, only.segment.next, only.segment.checkpoint) == (40, "cancelled", "", None)
+    assert (state.checkpoint, state.chain, state.ended_at) == (None, [], T0 + 50)
+    waited = journal.at(95, "resume_requested", "client").at(96, "placed", "client", job="8").state
+    assert [segment.number for segment in waited.segment_states] == [1, 2]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cordee.backends.reconcile import settle
 from cordee.backends.slurm.node.commands import job_record
 from cordee.core.errors import SubmitError
 from cordee.faces.cli.follow import RunFollower
+from cordee.job.submit.settle import settle
 from cordee.runs.index import list_runs
 from cordee.runs.state import RunState
 from cordee.testing.slurm import DisposableSlurm

@@ -249,7 +249,10 @@ def _enter(state: RunState, name: str, at: float) -> None:
 
 def _queue(state: RunState, at: float) -> None:
     """The run waits for the nodes of its next segment."""
-    if not state.segment_states or state.segment_states[-1].ended_at is not None:
+    newest = state.segment_states[-1] if state.segment_states else None
+    if newest is not None and newest.started_at is None:
+        newest.ended_at, newest.reason, newest.job = None, "", None
+    elif newest is None or newest.ended_at is not None:
         state.segment_states.append(SegmentState(state.segments + 1, queued_at=at))
     _enter(state, "queue", at)
 
@@ -536,9 +539,24 @@ def _ended(state: RunState, event: dict[str, Any], at: float) -> None:
     state.state, state.exit_code = event["state"], event.get("exit_code")
     state.reason, state.text = event.get("reason", ""), event.get("text", "")
     state.ended_at = at
+    state.checkpoint = event.get("checkpoint", state.checkpoint)
+    if event.get("cut_off"):
+        _undo_wait(state)
     _close_segment(state, at, state.reason)
     if state.phases and state.phases[-1].end is None:
         state.phases[-1].end = max(at, state.phases[-1].start)
+
+
+def _undo_wait(state: RunState) -> None:
+    """The run's place took it away while it had its nodes, and it took that for a segment's end that another follows."""
+    if len(state.segment_states) < 2 or state.segment_states[-1].started_at is not None:
+        return
+    state.segment_states.pop()
+    last = state.segment_states[-1]
+    last.ended_at, last.progress, last.next = None, None, ""
+    state.chain = [entry for entry in state.chain if entry["segment"] != last.number]
+    if state.phases[-1].name == "queue":
+        state.phases.pop()
 
 
 _HANDLERS: dict[str, Callable[[RunState, dict[str, Any], float], None]] = {

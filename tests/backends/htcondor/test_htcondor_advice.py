@@ -342,6 +342,24 @@ def test_a_removed_job_ends_its_run_at_the_next_look(run, pool):
     assert re.search(r"^state +cancelled: .*wrong data \(by user nobody\)", shown, re.MULTILINE)
 
 
+def test_what_a_removed_job_saved_at_last_is_not_promised(run, pool):
+    """It took its removal for an eviction, and what it left then went with it."""
+    supervisor = JournalWriter(run.journal, "supervisor-1", 1)
+    supervisor.append("supervisor_started", epoch=1, segment=1, job="7.0")
+    for name in ("step-5", "step-6"):
+        supervisor.append("checkpoint_seen", name=name, step=int(name[-1]))
+    ended = {"segment": 1, "reason": "preempted", "checkpoint": "step-6", "progress": True, "next": "requeue"}
+    supervisor.append("segment_ended", **ended)
+    run.checkpoints.mkdir(exist_ok=True)
+    (run.checkpoints / "step-5").touch()
+    pool.show("removed")
+    pool.edit("history", ClusterId=7, LastJobStatus=2)
+    shown = CliRunner().invoke(show.command, [str(run.root)]).output
+    assert re.search(r"^checkpoint +step-5$", shown, re.MULTILINE)
+    assert "wanted back" not in shown
+    assert "queued again" not in shown
+
+
 def test_a_cancel_says_at_once_what_it_waits_for(run, pool):
     pool.show("suspend")
     pool.edit("queue", JobStatus=2, JobDisconnectedDate=1795873000)

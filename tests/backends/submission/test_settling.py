@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from cordee.backends.reconcile import settle
 from cordee.job.submit import Standing
+from cordee.job.submit.settle import settle
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal
 from cordee.telemetry.store.phases import segment_times

@@ -7,11 +7,12 @@ import os
 import pytest
 
 from cordee.control.supervisor.allocation import Allocation
-from cordee.control.supervisor.segments import last_sign, state_at_start
+from cordee.control.supervisor.segments import state_at_start
 from cordee.core.units import parse_utc
 from cordee.runs.checkpoint import CheckpointFinder
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
+from cordee.runs.signs import last_sign
 
 T0 = 1_790_000_000.0
 

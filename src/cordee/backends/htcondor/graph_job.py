@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from cordee.backends.htcondor.queue import read_ads, run_command
-from cordee.backends.reconcile import settle
 from cordee.core.errors import CordeeError
 from cordee.job.submit import submitter_of
+from cordee.job.submit.settle import settle
 from cordee.machine.processes.module_command import module_argv
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import client_journal, read_journal

@@ -29,6 +29,7 @@ _ATTRIBUTES = (
     "ClusterId",
     "ProcId",
     "JobStatus",
+    "LastJobStatus",
     RUN_ATTRIBUTE,
     "RemoteHost",
     "NumShadowStarts",

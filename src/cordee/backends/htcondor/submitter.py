@@ -32,7 +32,10 @@ from cordee.backends.htcondor.node.ads import CODE, LUGGAGE, NODE_SIDE, OPTIONAL
 from cordee.backends.htcondor.queue import (
     HELD,
     IDLE,
+    REMOVED,
     RUNNING,
+    SENDING,
+    SUSPENDED,
     CondorJob,
     HTCondorError,
     ended_job,
@@ -222,7 +225,9 @@ class HTCondorSubmitter(Submitter):
             self._ended[last.id] = ended
         since = last.ad.get("CompletionDate") or last.ad.get("EnteredCurrentStatus") or self._asked_at
         gone_s = max(0.0, self._asked_at - since)
-        return Standing("gone", last.id, end_words(last), gone_s, at=self._asked_at, final=last.id == known)
+        cut_off = last.status == REMOVED and last.ad.get("LastJobStatus") in (RUNNING, SENDING, SUSPENDED)
+        final = last.id == known
+        return Standing("gone", last.id, end_words(last), gone_s, at=self._asked_at, final=final, cut_off=cut_off)
 
     def not_home(self, folders: list[RunFolder]) -> dict[str, Standing]:
         """Return the standings of ended runs whose job waits or is held, as their way home failed; none where HTCondor cannot be asked."""

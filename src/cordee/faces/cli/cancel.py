@@ -15,6 +15,7 @@ from cordee.faces.cli.scheduler_state import words
 from cordee.faces.report.run_document import run_document
 from cordee.job.submit import Submitter, submitter_of
 from cordee.job.submit.parent import ParentSubmitter, open_children
+from cordee.job.submit.settle import left_at_home
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.runs.disk import may_pass
@@ -130,7 +131,8 @@ def _end(folder: RunFolder, text: str) -> RunState:
     if not state.ended:
         journal = client_journal(folder.journal)
         seen = utc_text(known_until(folder, state))
-        journal.append("ended", state="cancelled", exit_code=1, reason="cancelled", text=text, seen=seen)
+        here = left_at_home(folder, state)
+        journal.append("ended", state="cancelled", exit_code=1, reason="cancelled", text=text, seen=seen, **here)
         if journal.last_error is not None:
             raise CordeeError(
                 f"the run is over ({text}), and its journal cannot say so: {journal.last_error.strerror}",

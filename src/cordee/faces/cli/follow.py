@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from cordee.backends.reconcile import settle
 from cordee.core.draw.clean import one_line
 from cordee.core.errors import CordeeError
 from cordee.core.hostlist import fold_nodes
@@ -21,6 +20,7 @@ from cordee.faces.report.completion import reported
 from cordee.faces.report.segments import end_words
 from cordee.job.submit import Standing, submitter_of
 from cordee.job.submit.parent import open_children
+from cordee.job.submit.settle import settle
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
 from cordee.runs.journal_follower import JournalFollower

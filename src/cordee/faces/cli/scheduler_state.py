@@ -6,16 +6,17 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-from cordee.backends.reconcile import release_hold, settle
-from cordee.control.supervisor.segments import last_sign
+from cordee.backends.reconcile import release_hold
 from cordee.core.backends import abilities
 from cordee.core.errors import CordeeError
 from cordee.core.units import format_duration
 from cordee.job.submit import Standing, Submitter, plan_of, submitter, submitter_of
 from cordee.job.submit.parent import open_children
+from cordee.job.submit.settle import settle
 from cordee.runs.children import GRAPH
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
+from cordee.runs.signs import last_sign
 from cordee.runs.state import RunState, replay
 
 OPEN = ("queued", "running")

@@ -73,7 +73,7 @@ def describe(folder: RunFolder, state: RunState, word: str = "") -> list[str]:
     for one in step_of(folder).get("data", []):
         licence = f" (licence: {one['licence']})" if one.get("licence") else ""
         lines.append(f"data        {one['name']}: {one['place']}{licence}")
-    if not recorded:
+    if not recorded and (state.segments or "children" not in family_of):
         lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
     for segment in map(segment_words, segment_times(state, known_until(folder, state)) if worth_showing(state) else []):
         lines += [f"  {segment.number:<2} {segment.course}", f"     {segment.ended}"]

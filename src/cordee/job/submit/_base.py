@@ -24,6 +24,7 @@ class Standing:
         next: what to do about a job that is held or suspended.
         releasable: whether the place held the job by itself after it could not start it.
         final: whether the place keeps records of how jobs ended, and has this one's: nothing brings it back.
+        cut_off: whether it is gone and had its nodes until then: it may have taken that for its nodes' being wanted back.
         idle_since: the last sign of life of a run that does not run, or when it was queued, UTC epoch seconds.
     """
 
@@ -36,6 +37,7 @@ class Standing:
     releasable: bool = False
     idle_since: float | None = None
     final: bool = False
+    cut_off: bool = False
 
     @property
     def queued(self) -> bool:

@@ -9,13 +9,13 @@ from typing import Any
 from cordee.core.errors import CordeeError, RunFolderError
 from cordee.job.submit._base import Standing, StartsChildren, SubmitsAfter, SubmitsTogether, Submitter
 from cordee.job.submit.factory import plan_of, submitter
+from cordee.job.submit.settle import settle
 from cordee.runs.children import ChildEnd, Graph, advance, child_folder, children_ended, read_graph
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import RunState, replay
 
 _DONE = ("finished", "skipped")
-_COMES_BACK_S = 60.0
 
 
 class ParentSubmitter(Submitter):
@@ -99,16 +99,13 @@ class ParentSubmitter(Submitter):
     @staticmethod
     def _end_of(below: RunFolder, standing: Standing) -> ChildEnd | None:
         """Return the end of a child that could not tell the graph: it was killed, or its job is gone; None: it may yet be back."""
-        own = _state(below)
-        if not own.ended:
-            if standing.job is not None and not standing.final and standing.gone_s < _COMES_BACK_S:
-                return None  # something inside may yet have it queued again
-            cancelled = own.cancel_requested or standing.reason.startswith("CANCELLED")
-            state = "cancelled" if cancelled else "failed"
+        own = settle(below, standing)
+        if not own.ended and standing.job is None:
             text = "nothing runs it any more" + (f": {standing.reason}" if standing.reason else "")
+            state = "cancelled" if own.cancel_requested else "failed"
             client_journal(below.journal).append("ended", state=state, exit_code=1, reason="gone", text=text)
             own = _state(below)
-        return ChildEnd(own.state, own.exit_code, own.reason, own.text)
+        return ChildEnd(own.state, own.exit_code, own.reason, own.text) if own.ended else None
 
     def cancel_waiting(self, folder: RunFolder) -> list[RunFolder]:
         """Take the children away that have not started yet, where the place does that for many at once, and return them."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from cordee.backends.reconcile import settle
 from cordee.core.errors import CordeeError, UsageError
 from cordee.job.submit import plan_of, submitter_of
+from cordee.job.submit.settle import settle
 from cordee.job.terminal.requests import leave_request
 from cordee.job.terminal.run_args import state_of
 from cordee.job.trials import parameters_of
