@@ -124,3 +124,11 @@ def test_a_job_that_was_removed_while_it_ran_saved_for_nobody():
     assert (state.checkpoint, state.chain, state.ended_at) == (None, [], T0 + 50)
     waited = journal.at(95, "resume_requested", "client").at(96, "placed", "client", job="8").state
     assert [segment.number for segment in waited.segment_states] == [1, 2]
+
+
+def test_an_end_that_did_not_come_home_is_told_as_that():
+    journal = Journal().submitted().trains(10, 1, 1)
+    journal.at(50, "ended", state="finished", exit_code=0, reason="finished", text="")
+    journal.at(90, "resume_requested", "client-n1", by="the scheduler", reason="not_home").trains(92, 2, 2)
+    first, second = segment_times(journal.state, T0 + 100)
+    assert (first.held_s, first.segment.reason, second.segment.number, second.queue_s) == (40, "not_home", 2, 2)

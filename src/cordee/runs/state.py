@@ -275,6 +275,8 @@ def _resume_requested(state: RunState, event: dict[str, Any], at: float) -> None
     if event.get("by") != "the scheduler":
         state.resumed_epoch = event.get("epoch", state.epoch)
     state.children = [entry for entry in state.children if entry["state"] in ("finished", "skipped")]
+    if event.get("reason") and state.segment_states:
+        state.segment_states[-1].reason = event["reason"]
     _close_segment(state, at, "lost")
     _queue(state, at)
 

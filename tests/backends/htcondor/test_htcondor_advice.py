@@ -346,7 +346,7 @@ def test_what_a_removed_job_saved_at_last_is_not_promised(run, pool):
     """It took its removal for an eviction, and what it left then went with it."""
     supervisor = JournalWriter(run.journal, "supervisor-1", 1)
     supervisor.append("supervisor_started", epoch=1, segment=1, job="7.0")
-    for name in ("step-5", "step-6"):
+    for name in ("step-4", "step-6"):
         supervisor.append("checkpoint_seen", name=name, step=int(name[-1]))
     ended = {"segment": 1, "reason": "preempted", "checkpoint": "step-6", "progress": True, "next": "requeue"}
     supervisor.append("segment_ended", **ended)

@@ -216,6 +216,16 @@ def test_what_a_script_has_closed_comes_home(tmp_path):
     assert (sandbox.folder.code / "link").read_text() == "a file now"
 
 
+def test_the_end_that_a_start_before_this_one_wrote_is_not_written_over_at_home(tmp_path):
+    """Its results did not come home, so that the run was started once more."""
+    sandbox = arrival(tmp_path, plan(), {})
+    earlier = sandbox.folder.journal / "end-12.jsonl"
+    earlier.write_text("the end")
+    sandbox.arrive(CondorStart("12.0", 1, "node7"), no_fetch)
+    assert not earlier.exists()
+    assert [path.read_text() for path in sandbox.folder.journal.glob("end-*.jsonl")] == ["the end"]
+
+
 def test_an_eviction_after_that_has_the_last_word(tmp_path):
     sandbox = arrival(tmp_path, plan(), {"train.py": "pass"})
     (sandbox.folder.code).mkdir(exist_ok=True)

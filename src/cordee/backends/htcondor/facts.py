@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,11 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 from cordee.backends.facts import GONE, HELD, SUSPENDED, NodeGroup, SchedulerFacts
 from cordee.backends.htcondor.job_states import end_words, state_of
 from cordee.backends.htcondor.queue import IDLE, CondorJob, HTCondorError, ended_job, jobs_of, read_ads, run_command
-from cordee.core.units import natural
+from cordee.job.submit.settle import newest_at_home
 from cordee.runs.folder import RunFolder
-from cordee.runs.journal import read_journal
 from cordee.runs.log_tails import last_lines
-from cordee.runs.state import replay
 
 _COMMAND_S = 10.0
 _ANALYSIS_S = 20.0  # it looks at each machine of the pool
@@ -137,20 +134,8 @@ def _of_job(facts: SchedulerFacts, job: CondorJob, folder: RunFolder) -> Schedul
         nodes=job.text("RemoteHost"),
         restarts=max(0, job.starts - 1),
         batch_output=tuple(output),
-        own={"job": job.ad, "at_home": _newest_at_home(folder)},
+        own={"job": job.ad, "at_home": newest_at_home(folder)},
     )
-
-
-def _newest_at_home(folder: RunFolder) -> str | None:
-    """Return the newest checkpoint by the journal where it has come home, else the last that has."""
-    newest = replay(read_journal(folder.journal), folder.id).checkpoint
-    if newest and (folder.checkpoints / newest).exists():
-        return newest
-    try:
-        there = sorted((one for one in os.listdir(folder.checkpoints) if not one.startswith(".")), key=natural)
-    except OSError:
-        return None
-    return there[-1] if there else None
 
 
 def _with_pool(facts: SchedulerFacts, job: CondorJob, asking: _Questions) -> SchedulerFacts:

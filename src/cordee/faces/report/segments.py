@@ -22,6 +22,7 @@ _ENDS = {
     "cancelled": "the run was cancelled",
     "refused": "the job was refused",
     "no_progress": "it saved nothing new",
+    "not_home": "what it had made did not come home, and it was started again",
 }
 _NEXT = {
     "requeue": "the same job was queued again",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from glob import escape
 from typing import Any
 
 from cordee.core.backends import abilities
 from cordee.core.errors import EXIT_INTERNAL, CordeeError
-from cordee.core.units import utc_text
+from cordee.core.units import natural, utc_text
 from cordee.job.submit._base import Standing
 from cordee.job.submit.factory import plan_of
 from cordee.runs.folder import RunFolder
@@ -82,5 +83,16 @@ def left_at_home(folder: RunFolder, state: RunState) -> dict[str, Any]:
             return {}
     except CordeeError:
         return {}
-    seen = [event["name"] for event in read_journal(folder.journal) if event["event"] == "checkpoint_seen"]
-    return {"checkpoint": next((name for name in reversed(seen) if (folder.checkpoints / name).exists()), None)}
+    return {"checkpoint": newest_at_home(folder)}
+
+
+def newest_at_home(folder: RunFolder) -> str | None:
+    """Return the newest checkpoint by the journal where it has come home, else the last that has."""
+    newest = replay(read_journal(folder.journal), folder.id).checkpoint
+    if newest and (folder.checkpoints / newest).exists():
+        return newest
+    try:
+        there = sorted((one for one in os.listdir(folder.checkpoints) if not one.startswith(".")), key=natural)
+    except OSError:
+        return None
+    return there[-1] if there else None

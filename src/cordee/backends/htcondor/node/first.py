@@ -122,7 +122,7 @@ def _run(folder: RunFolder, here: CondorStart, told: list[int]) -> int:
 def _undo_an_end_that_did_not_come_home(folder: RunFolder, here: CondorStart) -> None:
     """Have a run go on that had ended: the job would not be here if what it made were at home."""
     if JournalFollower(folder, keep=False).read().ended:
-        client_journal(folder.journal, here.node).append("resume_requested", by="the scheduler")
+        client_journal(folder.journal, here.node).append("resume_requested", by="the scheduler", reason="not_home")
 
 
 def _fetch(path: str, target: Path) -> None:

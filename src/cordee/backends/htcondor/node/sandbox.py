@@ -66,6 +66,10 @@ class Sandbox:
             path.chmod(0o700)
         with suppress(FileNotFoundError):
             (folder.journal / CLIENT).rename(folder.journal / CLIENT_THERE)
+        for path in folder.journal.glob(
+            f"end-{here.job.partition('.')[0]}.jsonl"
+        ):  # this start's own end comes home there
+            path.rename(folder.journal / f"end-before-{here.turn}.jsonl")
         (self.scratch / LAST_WORDS).write_bytes(b"")
         self._unpack()
         self._put_back(here, fetch)
