@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cordee.backends.htcondor import graph_job
+from cordee.backends.htcondor.submitter import HTCondorSubmitter
 from cordee.core.errors import SubmitError
-from cordee.job.submit import Standing
+from cordee.job.submit import Standing, parent
+from cordee.job.submit.parent import ParentSubmitter
+from cordee.runs.children import FOLDER, Child, Graph, write_graph
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import RunState, replay
@@ -111,3 +114,30 @@ def test_it_is_submitted_once_and_takes_no_secret_along(folder, monkeypatch):
     assert """CORDEE_RUNS='/data/my ""own"" runs'""" in text
     assert RUN.replace("'", "''") in text
     assert "hush" not in text
+
+
+@pytest.mark.parametrize(
+    ("ads", "words"),
+    [
+        ("", "not in the queue"),
+        ('[{"ClusterId": 9, "JobStatus": 5, "HoldReason": "by the operators"}]', "9, is held: by the operators"),
+        ('[{"ClusterId": 9, "JobStatus": 1, "QDate": 100, "ServerTime": 400}]', "9, has not begun for 5 min"),
+        ('[{"ClusterId": 9, "JobStatus": 1, "QDate": 100, "ServerTime": 130}]', None),
+        ('[{"ClusterId": 9, "JobStatus": 2, "QDate": 100, "ServerTime": 400}]', None),
+    ],
+)
+def test_a_parent_says_when_nothing_starts_what_comes_next(folder, monkeypatch, ads, words):
+    """A site may refuse jobs in the scheduler universe, and one may be removed by hand."""
+    monkeypatch.setattr(graph_job, "run_command", lambda argv: ads)
+    write_graph(folder, Graph((Child("a", "a-1"), Child("b", "b-1", ("a",)))))
+    below = RunFolder.create(folder.root / FOLDER, "a-1")
+    below.plan.write_text('{"backend": "htcondor", "parent": ""}')
+    client_journal(folder.journal).append("child_placed", child="a", run="a-1", job="8.0", main=False)
+    own = HTCondorSubmitter()
+    monkeypatch.setattr(own, "standings", lambda folders, age_s: [Standing("running", "8.0")] * len(folders))
+    monkeypatch.setattr(parent, "submitter", lambda _: own)
+    (standing,) = ParentSubmitter(own).standings([folder])
+    assert (standing.state, standing.job) == ("running", "8.0")
+    said = f"what comes next starts only when somebody looks (`cordee watch {RUN}`)"
+    assert (words is None) == (standing.reason == "")
+    assert words is None or (said in standing.reason and words in standing.reason)

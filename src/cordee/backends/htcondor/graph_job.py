@@ -6,9 +6,11 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from cordee.backends.htcondor.queue import read_ads, run_command
+from cordee.backends.htcondor.queue import HELD, IDLE, CondorJob, read_ads, run_command
 from cordee.core.errors import CordeeError
+from cordee.core.units import format_duration
 from cordee.job.submit import submitter_of
 from cordee.job.submit.settle import settle
 from cordee.machine.processes.module_command import module_argv
@@ -18,6 +20,8 @@ from cordee.runs.state import replay
 
 GRAPH_ATTRIBUTE = "CordeeGraph"
 _POLL_S, _PAUSE_S, _TRIES = 5.0, 60.0, 10
+# Such a job waits for no machine: it begins with the schedd's next look at them.
+_BEGINS_S = 60.0
 # A graph of a thousand runs takes a while to look at, on a machine that many share.
 _SHARE = 0.05
 # What commands need to find the pool, the runs and the profiles. Everybody can read it in the queue.
@@ -44,12 +48,35 @@ def submit_graph_job(folder: RunFolder) -> None:
     Raises:
         HTCondorError: HTCondor takes no such job, or does not answer.
     """
-    ask = ["condor_q", "-constraint", f'{GRAPH_ATTRIBUTE} == "{folder.id}"', "-json", "-attributes", "ClusterId"]
-    if read_ads("condor_q", run_command(ask)):
+    if _ads(folder, "ClusterId"):
         return
     path = folder.submit / "graph.sub"
     path.write_text(_description(folder))
     run_command(["condor_submit", "-terse", str(path)])
+
+
+def trouble_of_graph_job(folder: RunFolder) -> str:
+    """Return why the job of a run's children does not run, as a clause; empty: it does.
+
+    Raises:
+        HTCondorError: HTCondor does not answer.
+    """
+    ads = _ads(folder, "ClusterId", "JobStatus", "HoldReason", "QDate", "ServerTime")
+    if not ads:
+        return "the job that starts it is not in the queue"
+    job = CondorJob(ads[-1])
+    if job.status == HELD:
+        return f"the job that starts it, {job.text('ClusterId')}, is held: {job.text('HoldReason')}"
+    idle_s = job.number("ServerTime") - job.number("QDate")
+    if job.status == IDLE and idle_s > _BEGINS_S:
+        said = f"has not begun for {format_duration(idle_s)}"
+        return f"the job that starts it, {job.text('ClusterId')}, {said}: does START_SCHEDULER_UNIVERSE of the access point allow it?"
+    return ""
+
+
+def _ads(folder: RunFolder, *names: str) -> list[dict[str, Any]]:
+    ask = ["condor_q", "-constraint", f'{GRAPH_ATTRIBUTE} == "{folder.id}"', "-json", "-attributes", ",".join(names)]
+    return read_ads("condor_q", run_command(ask))
 
 
 def _description(folder: RunFolder) -> str:

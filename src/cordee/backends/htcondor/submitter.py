@@ -26,7 +26,7 @@ from cordee.backends.htcondor.description import (
     together,
     travels,
 )
-from cordee.backends.htcondor.graph_job import submit_graph_job
+from cordee.backends.htcondor.graph_job import submit_graph_job, trouble_of_graph_job
 from cordee.backends.htcondor.job_states import end_words, logged_end, state_of
 from cordee.backends.htcondor.node.ads import CODE, LUGGAGE, NODE_SIDE, OPTIONAL
 from cordee.backends.htcondor.queue import (
@@ -286,6 +286,13 @@ class HTCondorSubmitter(Submitter):
         except (HTCondorError, OSError) as error:
             what = f"what comes after it starts when somebody looks: `cordee watch {folder.id}`"
             say(f"cordee: HTCondor takes no job in the scheduler universe ({error}); {what}")
+
+    def starts_nothing(self, folder: RunFolder) -> str:
+        """Return what became of the job that starts them."""
+        try:
+            return trouble_of_graph_job(folder)
+        except HTCondorError:
+            return ""
 
     def would_lose(self, folder: RunFolder) -> str:
         """Return what is lost where a run that waits is taken out of the queue now: what only the pool has of it."""

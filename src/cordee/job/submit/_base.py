@@ -114,6 +114,9 @@ class StartsChildren(Protocol):
     def start_children(self, folder: RunFolder) -> None:
         """Have the children of a run started when it is their turn, whether anybody looks or not; may be repeated."""
 
+    def starts_nothing(self, folder: RunFolder) -> str:
+        """Return why what comes next of a run starts only when somebody looks; empty: it starts."""
+
 
 @runtime_checkable
 class SubmitsTogether(Protocol):

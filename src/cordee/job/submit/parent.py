@@ -60,7 +60,19 @@ class ParentSubmitter(Submitter):
 
     def standings(self, folders: list[RunFolder], *, age_s: float = 30.0) -> list[Standing]:
         """Return where the runs stand: with a child that runs, else with one that waits, else by themselves."""
-        return [self._standing(folder, age_s) for folder in folders]
+        return [self._told(folder, self._standing(folder, age_s)) for folder in folders]
+
+    def _told(self, folder: RunFolder, standing: Standing) -> Standing:
+        """Return the standing, with why nothing starts what comes next, where that is so."""
+        if standing.state in ("gone", "unknown") or not isinstance(self._own, StartsChildren):
+            return standing
+        graph, state = _graph(folder), _state(folder)
+        to_come = len(state.children) < len(graph.children) or (graph.main and state.job is None)
+        why = self._own.starts_nothing(folder) if to_come else ""
+        if not why:
+            return standing
+        said = f"what comes next starts only when somebody looks (`cordee watch {folder.id}`): {why}"
+        return replace(standing, reason="; ".join(filter(None, (standing.reason, said))))
 
     def _standing(self, folder: RunFolder, age_s: float) -> Standing:
         active = self._active(folder, age_s)
