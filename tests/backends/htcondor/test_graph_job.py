@@ -141,3 +141,17 @@ def test_a_parent_says_when_nothing_starts_what_comes_next(folder, monkeypatch, 
     said = f"what comes next starts only when somebody looks (`cordee watch {RUN}`)"
     assert (words is None) == (standing.reason == "")
     assert words is None or (said in standing.reason and words in standing.reason)
+
+
+def test_a_parent_that_ends_with_a_child_as_somebody_looks_waits_for_nothing(folder, monkeypatch):
+    write_graph(folder, Graph((Child("a", "a-1"), Child("b", "b-1", ("a",)))))
+    below = RunFolder.create(folder.root / FOLDER, "a-1")
+    below.plan.write_text('{"backend": "htcondor", "parent": ""}')
+    client_journal(folder.journal).append("child_placed", child="a", run="a-1", job="8.0", main=False)
+    client_journal(below.journal).append("ended", state="cancelled", exit_code=1, reason="cancelled", text="by a person")
+    own = HTCondorSubmitter()
+    monkeypatch.setattr(own, "standings", lambda folders, age_s: [Standing("gone", None)] * len(folders))
+    monkeypatch.setattr(parent, "submitter", lambda _: own)
+    (standing,) = ParentSubmitter(own).standings([folder])
+    assert standing.state == "gone"
+    assert end_of(folder).state == "cancelled"

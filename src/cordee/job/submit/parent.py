@@ -82,7 +82,7 @@ class ParentSubmitter(Submitter):
                 if standing.state == wanted:
                     return replace(standing, reason=_said_of_all(standing, counts))
         own = self._own.standings([folder], age_s=age_s)[0]
-        if own.state == "gone" and own.job is None and active:
+        if own.state == "gone" and own.job is None and active and not _state(folder).ended:
             return replace(own, state="waiting", reason="what runs next of it is not in the queue yet")
         return own
 
