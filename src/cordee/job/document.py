@@ -580,5 +580,5 @@ class Job(Document):
     @property
     def parameters(self) -> frozenset[str]:
         """The names that `{name}` in `run` stands for."""
-        own = {"line", "number"} if self.farm is not None else set()
+        own = {"line", "number"} if self.farm is not None else {"number"} if self.sweep else set()
         return frozenset(parameters_of(self.sweep)) | own

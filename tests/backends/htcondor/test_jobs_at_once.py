@@ -91,6 +91,12 @@ def test_children_that_ask_for_the_same_are_one_submission(parent, pool):
     assert first.samefile(second)  # code travels to each and lies here once
 
 
+def test_check_says_that_children_which_ask_for_the_same_are_one_submission(parent, tmp_path):
+    told = prepare(str(tmp_path / "job"), "condor", {}, tmp_path / "runs").text(explain=False).splitlines()
+    assert told[0] == "runs         side by side, each a run of its own"
+    assert sum("one submission, with a job for each" in line for line in told) == 1
+
+
 def test_a_submission_whose_answer_was_lost_is_not_repeated(parent, pool):
     (pool / "submitted").unlink()  # the first try fails
     with pytest.raises(Exception, match="HTCondor refused"):

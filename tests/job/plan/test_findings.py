@@ -164,7 +164,16 @@ def test_an_undeclared_name_is_told(make: Make) -> None:
         "undeclared-name",
     )
     assert (found.severity, found.line, found.given) == ("info", 2, "{lr}")
-    assert (found.allowed, found.next) == (["lrr"], "did you mean {lrr}?")
+    assert (found.allowed, found.next) == (["lrr", "number"], "did you mean {lrr}?")
+
+
+@pytest.mark.parametrize("table", ['[sweep]\nlr = [1]\ngoal = "min a"\n', '[farm]\nfile = "train.py"\n'])
+def test_the_number_of_a_task_is_a_name_that_is_filled_in(make: Make, table: str) -> None:
+    name = "lr" if "sweep" in table else "line"
+    findings = make(f'name = "a"\nrun = "python train.py {{{name}}} {{number}}"\n{table}')[2]
+    assert "undeclared-name" not in [finding.rule for finding in findings]
+    alone = make(HEAD.replace("train.py", "train.py {number}"))[2]
+    assert _only(alone, "undeclared-name").given == "{number}"
 
 
 @pytest.mark.parametrize(

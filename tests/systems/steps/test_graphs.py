@@ -7,9 +7,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from playwright.sync_api import expect
 
-from cordee.core.errors import DocumentError, RunNotFound
+from cordee.core.errors import DocumentError, RunNotFound, UsageError
+from cordee.faces.cli.logs import command as logs_of
 from cordee.faces.cli.show import describe
 from cordee.faces.report.run_document import family
 from cordee.faces.web.runs.document import page_document
@@ -92,6 +94,31 @@ def test_many_who_start_what_follows_at_the_same_moment_start_it_once(job, tmp_p
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda epoch: child_ended(folder, ids["prepare"], epoch, DONE, place), range(1, 9)))
     assert sorted(place.placed) == sorted([ids["prepare"], ids["left"], ids["right"]])
+
+
+@pytest.mark.parametrize(
+    ("table", "order"),
+    [
+        (STEPS, "as soon as those before them are done"),
+        ('[steps]\na = { run = "true" }\nb = { run = "true" }', "side by side"),
+        ('[steps]\na = { run = "true" }\nb = { run = "true", after = "a" }', "one after the other"),
+        ("[test]", "one after the other"),
+        ('[sweep]\nx = [1, 2]\ngoal = "min loss"\njobs = 2', "side by side"),
+    ],
+)
+def test_check_says_in_which_order_runs_below_a_run_start(tmp_path, table, order):
+    (tmp_path / "cordee.toml").write_text(f'name = "t"\nrun = "true {{x}}"\n{table}\n')
+    told = prepare(str(tmp_path), "local", {}, tmp_path / "runs").text(explain=False)
+    assert told.splitlines()[0] == f"runs         {order}, each a run of its own"
+    assert "one submission" not in told
+
+
+def test_the_output_of_steps_is_that_of_runs_which_are_named(job):
+    folder = job(STEPS)[0]
+    with pytest.raises(UsageError) as caught:
+        CliRunner().invoke(logs_of, [str(folder.root)], catch_exceptions=False)
+    assert caught.value.allowed == [f"{folder.id}/{name}" for name in ("prepare", "left", "right", "join")]
+    assert caught.value.next == f"`cordee logs {folder.id}/prepare` shows one of them"
 
 
 def test_a_step_without_its_output_has_failed_and_what_follows_does_not_start(job):

@@ -9,8 +9,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from cordee.core.errors import DocumentError, UsageError
+from cordee.faces.cli.logs import command as logs_of
 from cordee.job.submit.prepare import create_run, prepare
 from cordee.job.terminal.run_args import state_of
 from cordee.machine.inventory import read_slots
@@ -242,7 +244,7 @@ def test_tasks_that_are_dealt_out_over_jobs_are_told_together_and_stay_as_they_a
     (job / "cordee.toml").write_text(
         'name = "farm"\nrun = ["sh", "-c", "{line}"]\n[farm]\nfile = "tasks.txt"\njobs = 2\n'
     )
-    (job / "tasks.txt").write_text("true\nexit 3\ntrue\ntrue\ntrue\n")
+    (job / "tasks.txt").write_text("echo zero\nexit 3\ntrue\necho three\necho four\n")
     folder = create_run(prepare(str(job), "local", {"vet.max_load": 1000.0}, tmp_path / "runs"))
     submit_run(folder)
     deadline = time.monotonic() + 60
@@ -261,3 +263,13 @@ def test_tasks_that_are_dealt_out_over_jobs_are_told_together_and_stay_as_they_a
     assert [[task.id for task in tasks] for tasks in parts] == [[0, 2, 4], [1, 3]]
     with pytest.raises(UsageError, match="stay as they are"):
         leave_tasks(folder, "tasks_retried", tasks=[1])
+
+    def logs(*words: str) -> Result:
+        return CliRunner().invoke(logs_of, [str(folder.root), *words])
+
+    assert [logs("--rank", str(number)).output for number in range(5)] == ["zero\n", "", "", "three\n", "four\n"]
+    assert logs("--rank", "3", "-f").output == "three\n"
+    assert sorted(logs().output.split()) == ["four", "three", "zero"]
+    assert len(json.loads(logs("--json", "-n", "2").output)["lines"]) == 2
+    with pytest.raises(UsageError, match=f"cordee logs {folder.id}/part-1 -f"):
+        CliRunner().invoke(logs_of, [str(folder.root), "-f"], catch_exceptions=False)

@@ -21,7 +21,7 @@ from cordee.job.load import LoadedJob
 from cordee.job.plan.children import ChildJob, ChildJobs
 from cordee.job.plan.compile import make_plan
 from cordee.job.plan.model import Plan
-from cordee.job.submit import submitter
+from cordee.job.submit import SubmitsTogether, submitter
 from cordee.runs.children import FOLDER, Child, Graph, write_graph
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.runs.journal import client_journal
@@ -60,7 +60,7 @@ class PreparedChildren:
 
     def text(self) -> str:
         """Return them in words, one line each."""
-        lines = ["runs         one after the other, each a run of its own"]
+        lines = [f"runs         {self._order()}, each a run of its own"]
         for child in self.children:
             request = child.plan.step.request
             after = f", after {', '.join(child.job.after)}" if child.job.after else ""
@@ -69,9 +69,28 @@ class PreparedChildren:
             nodes = f"{request.nodes} node{'' if request.nodes == 1 else 's'}"
             lines.append(f"  {child.job.name:10} {nodes}{gpus}{time}{after}")
             lines.append(f"  {'':10} {masked_text(shlex.join(child.plan.step.tasks.argv))}")
+        if self._together():
+            lines.append(
+                "  those that ask for the same are one submission, with a job for each; below is one job alone"
+            )
         if self.jobs.main:
             lines.append(f"  {'the job':10} after {', '.join(child.job.name for child in self.children)}, as follows")
         return "\n".join(lines) + "\n\n"
+
+    def _order(self) -> str:
+        """Return in which order they run, in words."""
+        after = [child.job.after for child in self.children]
+        names = [child.job.name for child in self.children]
+        if len(names) > 1 and not any(after):
+            return "side by side"
+        in_line = all(name in needs for name, needs in zip(names, after[1:], strict=False))
+        return "one after the other" if in_line else "as soon as those before them are done"
+
+    def _together(self) -> bool:
+        """Return whether their place takes several at once, and several may start at once."""
+        after = {child.job.after for child in self.children}
+        backends = {child.plan.backend for child in self.children if is_known(child.plan.backend)}
+        return len(after) < len(self.children) and any(isinstance(submitter(one), SubmitsTogether) for one in backends)
 
 
 def prepare_children(loaded: LoadedJob, parent: RunFolder) -> PreparedChildren | None:

@@ -293,6 +293,8 @@ def test_how_a_job_is_stopped_and_started_again_is_carried_over():
         ("requirements = HasAVX2", "[htcondor] requirements"),
         ("container_image = docker://$$(Image)", "image = "),
         ("universe = parallel", "only the universes"),
+        ("universe = container", "names no image"),
+        ("universe = Docker\ndocker_image =", "names no image"),
         ("checkpoint_exit_code = 85", "continues a run by itself"),
         ("transfer_input_files = a.txt, b/c.txt", "at its own path"),
         ("transfer_input_files = /data/x", "outside of the job's folder"),
@@ -412,6 +414,11 @@ def test_an_image_becomes_an_environment_that_is_written_beside_the_document(com
     assert job.environment == "env.toml"
     assert tomllib.loads((tmp_path / "env.toml").read_text()) == {"image": image}
     assert not any(image in left.text for left in written.left)
+
+
+@pytest.mark.parametrize("command", ["container_image = docker://a", '+SingularityImage = "/cvmfs/a.sif"'])
+def test_a_container_with_an_image_is_carried_over_whole(command):
+    assert of(f"universe = container\n{command}\nqueue").left == []
 
 
 def test_an_environment_that_is_there_is_not_written_over(tmp_path):

@@ -44,6 +44,8 @@ _KEPT = "has no place in a document: `run` is the whole script"
 _NO_SCRIPT = "is not read: it is not here, or no shell script that is clear; `run` starts it as it is"
 _FORM = "not a form that could be read"
 _UNIVERSE = "only the universes vanilla, container and docker have a counterpart"
+_NO_IMAGE = 'the file names no image: write an EDF with `image = "..."` and name it: environment = "NAME.toml"'
+_IMAGES = ("container_image", "docker_image", "+singularityimage", "+apptainerimage")
 _EDF = "env.toml"
 _IMAGE = 'write an EDF with `image = "{0}"` and name it: environment = "NAME.toml"'
 _OF_SITE = "[htcondor] attributes of the cluster's profile says it for every job there"
@@ -335,7 +337,7 @@ def _environment(submission: _Submission, result: Conversion) -> None:
             )
         if not pairs:
             submission.leave(value, _FORM)
-    for name in ("container_image", "docker_image", "+singularityimage", "+apptainerimage"):
+    for name in _IMAGES:
         if value := submission.value(name):
             image = value.text.strip('"')
             image = f"docker://{image}" if name == "docker_image" and "://" not in image else image
@@ -344,8 +346,11 @@ def _environment(submission: _Submission, result: Conversion) -> None:
             else:
                 result.environment, result.image = _EDF, image
     universe = submission.value("universe")
-    if universe and universe.text.lower() not in ("vanilla", "container", "docker", "5"):
+    kind = universe.text.lower() if universe else ""
+    if universe and kind not in ("vanilla", "container", "docker", "5"):
         submission.leave(universe, _UNIVERSE)
+    elif universe and kind in ("container", "docker") and not any(map(submission.value, _IMAGES)):
+        submission.leave(universe, _NO_IMAGE)
 
 
 def _stops(submission: _Submission, result: Conversion) -> None:
