@@ -18,6 +18,8 @@ from cordee.runs.children import child_folder, read_graph
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal, read_journal
 from cordee.runs.state import replay
+from cordee.systems.advise.advice import advise
+from cordee.systems.advise.collect import collect_situation
 
 HERE = Path(__file__).parent
 JOB = """
@@ -197,3 +199,37 @@ def test_a_run_that_waits_to_go_on_is_not_said_to_have_never_run(parent, pool):
     assert done.exit_code == 0, done.output
     ends = [replay(read_journal(folder.journal), folder.id).text for folder in runs]
     assert ends == ["cancelled while it waited to go on", *["cancelled while it waited in the queue"] * 4]
+
+
+def test_advice_on_a_run_is_that_on_those_below_it_which_do_not_go_on(parent, pool):
+    submit(parent)
+    running(pool, below(parent))
+    jobs = json.loads((pool / "queue").read_text())
+    for job in jobs[1:4]:
+        job |= {"JobStatus": 5, "HoldReasonCode": 34, "HoldReason": "Error from slot1@node1: Job has gone over memory"}
+    (pool / "queue").write_text(json.dumps(jobs))
+    before = len(asked(pool, "condor"))
+    advice = advise(collect_situation(parent))
+    assert len(asked(pool, "condor")) - before <= 4  # about the run, those below it, and the first of them
+    assert advice.verdict.startswith("it runs, but part-2 is held because it used more memory than")
+    assert advice.verdict.endswith("; 2 more likewise")
+    (finding,) = advice.findings
+    assert (finding.rule, finding.evidence["child"]) == ("below", "part-2")
+    assert "need.memory" in finding.evidence["change"]
+    failed = {"state": "failed", "exit_code": 1, "reason": "child", "outcome": {}}
+    client_journal(parent.journal).append("child_ended", child="part-1", text="it broke", **failed)
+    client_journal(below(parent)[0].journal).append("ended", **failed, text="it broke")
+    texts = [finding.text for finding in advise(collect_situation(parent)).findings]
+    assert [text.split()[:2] for text in texts] == [["part-2", "is"], ["part-1", "failed"]]
+
+
+def test_advice_names_the_first_few_of_those_below_and_counts_the_others(parent, pool):
+    submit(parent)
+    running(pool, below(parent))
+    jobs = json.loads((pool / "queue").read_text())
+    for number, job in enumerate(jobs):
+        job |= {"JobStatus": 5, "HoldReasonCode": 1, "HoldReason": f"by somebody: {number}"}
+    (pool / "queue").write_text(json.dumps(jobs))
+    texts = [finding.text for finding in advise(collect_situation(parent)).findings]
+    assert [text.split()[0] for text in texts] == ["part-1", "part-2", "part-3", "2"]
+    assert texts[-1] == "2 more runs below it do not go on for other reasons"
