@@ -16,16 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cordee.backends.slurm.node.commands import SlurmError, job_record
 from cordee.core.errors import UsageError
 from cordee.machine.processes import tree as processes
 from cordee.testing import ports
+from cordee.testing.cli import command
 from cordee.testing.daemons import DisposableError, wait_until
 from cordee.testing.ports import HIGHEST, LOWEST, free_ports
 from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError
 from cordee.testing.slurm.configuration import SlurmShape, slurm_conf
-from cordee.testing.slurm.files import write_files
+from cordee.testing.slurm.files import CLAIMS, write_files
 from support.disposable import as_ordinary_user, processes_of
 
 SHAPE = {
@@ -261,6 +263,27 @@ def test_the_slurm_of_a_suite_is_found_in_the_cache_folder_with_its_plugins(fold
     for name in ("slurm.conf", "slurmdbd.conf"):
         assert f"PluginDir={usr}/lib/any/slurm-wlm\n" in (cluster.folder / "etc" / name).read_text()
     assert "PATH" not in DisposableSlurm(folder, suite="").env
+
+
+def test_what_is_no_name_of_a_suite_is_refused(folder):
+    done = cordee("testing", "slurm", "up", folder, "--suite", "../x")
+    assert done.returncode == 2
+    assert "no Debian suite has such a name" in done.stderr
+    assert "../x" in done.stderr
+    assert "small letters, as trixie" in done.stderr
+    assert not folder.exists()
+
+
+def test_the_programs_of_a_suite_stand_before_the_path_of_the_shell_that_asked(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "cordee" / "slurm-programs" / "trixie" / "usr" / "lib" / "any" / "slurm-wlm").mkdir(parents=True)
+    cluster = DisposableSlurm(folder, suite="trixie")
+    write_files(cluster.folder, cluster.shape)
+    CLAIMS.write(folder, cluster.shape)
+    monkeypatch.setattr(DisposableSlurm, "living", lambda _: ["munged"])
+    done = CliRunner().invoke(command, ["slurm", "env", str(folder)])
+    conf = f"{folder}/etc/slurm.conf"
+    assert done.stdout.splitlines() == [f"export SLURM_CONF={conf}", f'export PATH={folder}/programs:"$PATH"']
 
 
 def test_settings_replace_lines_and_partitions_are_as_given(tmp_path):

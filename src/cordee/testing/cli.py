@@ -108,8 +108,7 @@ def env(folder: str | None, as_json: bool) -> None:
     if as_json:
         print_json(_document(cluster.folder, cluster.env, "slurm"))
         return
-    for name, value in cluster.env.items():
-        click.echo(f"export {name}={shlex.quote(value)}")
+    _print_exports(cluster.env)
 
 
 @slurm.command()
@@ -217,8 +216,7 @@ def env_of_pool(folder: str | None, as_json: bool) -> None:
     if as_json:
         print_json(_document(pool.folder, pool.env, "htcondor"))
         return
-    click.echo(f"export CONDOR_CONFIG={shlex.quote(pool.env['CONDOR_CONFIG'])}")
-    click.echo(f'export PATH={shlex.quote(str(pool.commands))}:"$PATH"')
+    _print_exports(pool.env)
 
 
 @htcondor.command("down")
@@ -255,6 +253,15 @@ def fetch_programs(as_json: bool) -> None:
         print_json({"schema": "cordee.testing.htcondor/1", "programs": str(programs)})
     else:
         click.echo(f"HTCondor's programs are in {programs}")
+
+
+def _print_exports(env: dict[str, str]) -> None:
+    """Print them for a shell; of PATH what stands before that shell's own, which may be another by then."""
+    for name, value in env.items():
+        if name == "PATH":
+            click.echo(f'export PATH={shlex.quote(value.partition(os.pathsep)[0])}:"$PATH"')
+        else:
+            click.echo(f"export {name}={shlex.quote(value)}")
 
 
 def _fetch() -> Path:

@@ -127,6 +127,16 @@ def test_a_run_that_waits_is_told_which_condition_no_machine_meets(run, pool, ca
         assert next(iter(change)).split(".")[1] in (advice.findings[0].next or "")
 
 
+def test_a_pool_without_a_container_engine_is_not_told_to_use_another_kind_of_image(run, pool):
+    pool.show("nosif")
+    why = pool.folder / "why"
+    why.write_text(why.read_text().replace("2  TARGET.HasContainer", "0  TARGET.HasContainer"))
+    advice = advice_of(run)
+    assert advice.verdict == "it waits because no machine of the pool has a container engine"
+    assert [finding.rule for finding in advice.findings] == ["no-container-engine"]
+    assert "without environment" in (advice.findings[0].next or "")
+
+
 def test_what_is_asked_for_stands_beside_the_most_that_a_machine_has(run, pool):
     pool.show("memory")
     cause = advice_of(run).findings[0]

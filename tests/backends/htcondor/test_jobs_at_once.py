@@ -7,14 +7,18 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cordee.backends.htcondor.description import runs_in
+from cordee.faces.cli import cancel
 from cordee.job.submit import plan_of, submitter, submitter_of
 from cordee.job.submit.prepare import create_run, prepare
 from cordee.runs.children import child_folder, read_graph
 from cordee.runs.folder import RunFolder
-from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.journal import JournalWriter, client_journal, read_journal
 from cordee.runs.state import replay
+from cordee.systems.advise.advice import advise
+from cordee.systems.advise.collect import collect_situation
 
 HERE = Path(__file__).parent
 JOB = """
@@ -147,3 +151,91 @@ def test_a_child_that_was_planned_with_another_has_nothing_of_it(parent, pool):
     assert first.id not in second.plan.read_text()
     tasks = [len((folder.root / "tasks" / "tasks-0.jsonl").read_text().splitlines()) for folder in (first, second)]
     assert tasks == [3, 3]  # a head and two trials
+
+
+def running(pool: Path, runs: list[RunFolder]) -> None:
+    """Have the jobs of these runs run."""
+    jobs = [
+        {"ClusterId": 7, "ProcId": number, "JobStatus": 2, "NumShadowStarts": 1, "CordeeRun": folder.id}
+        for number, folder in enumerate(runs)
+    ]
+    (pool / "queue").write_text(json.dumps(jobs))
+
+
+def test_a_cancel_of_many_runs_waits_for_all_at_once_and_says_how_many_have_ended(parent, pool, monkeypatch):
+    submit(parent)
+    runs = below(parent)
+    running(pool, runs)
+    before, said = len(asked(pool, "condor_q")), []
+
+    def end(text: str) -> None:
+        said.append(text)
+        for folder in runs:
+            client_journal(folder.journal).append("ended", state="cancelled", exit_code=1, reason="cancelled", text="")
+        (pool / "queue").write_text("")
+
+    monkeypatch.setattr(cancel, "say", end)
+    done = CliRunner().invoke(cancel.command, [str(parent.root)])
+    assert done.exit_code == 0, done.output
+    assert said[0].startswith("cordee: 5 of its runs were asked to end; 0 have ended; waiting up to ")
+    assert done.stdout.endswith(": cancelled\n")
+    assert len(asked(pool, "condor_q")) - before <= 5
+
+
+def test_the_time_of_a_cancel_is_that_of_all_its_runs_and_then_they_are_killed_if_that_was_asked_for(parent, pool):
+    submit(parent)
+    running(pool, below(parent))
+    waited = CliRunner().invoke(cancel.command, [str(parent.root), "--wait", "0.2"])
+    assert str(waited.exception).startswith("the run has not ended within 0 s")
+    (pool / "removed").touch()
+    done = CliRunner().invoke(cancel.command, [str(parent.root), "--wait", "0.2", "--now"])
+    assert done.exit_code == 0, done.output
+    ends = [replay(read_journal(folder.journal), folder.id) for folder in below(parent)]
+    assert {(end.state, end.text) for end in ends} == {("cancelled", "all its processes were killed")}
+
+
+def test_a_run_that_waits_to_go_on_is_not_said_to_have_never_run(parent, pool):
+    submit(parent)
+    runs = below(parent)
+    running(pool, runs)
+    (pool / "queue").write_text((pool / "queue").read_text().replace('"JobStatus": 2', '"JobStatus": 1'))
+    (pool / "removed").touch()
+    JournalWriter(runs[0].journal, "supervisor-1", 1).append("supervisor_started", epoch=1, segment=1, job="7.0")
+    done = CliRunner().invoke(cancel.command, [str(parent.root)])
+    assert done.exit_code == 0, done.output
+    ends = [replay(read_journal(folder.journal), folder.id).text for folder in runs]
+    assert ends == ["cancelled while it waited to go on", *["cancelled while it waited in the queue"] * 4]
+
+
+def test_advice_on_a_run_is_that_on_those_below_it_which_do_not_go_on(parent, pool):
+    submit(parent)
+    running(pool, below(parent))
+    jobs = json.loads((pool / "queue").read_text())
+    for job in jobs[1:4]:
+        job |= {"JobStatus": 5, "HoldReasonCode": 34, "HoldReason": "Error from slot1@node1: Job has gone over memory"}
+    (pool / "queue").write_text(json.dumps(jobs))
+    before = len(asked(pool, "condor"))
+    advice = advise(collect_situation(parent))
+    assert len(asked(pool, "condor")) - before <= 4  # about the run, those below it, and the first of them
+    assert advice.verdict.startswith("it runs, but part-2 is held because it used more memory than")
+    assert advice.verdict.endswith("; 2 more likewise")
+    (finding,) = advice.findings
+    assert (finding.rule, finding.evidence["child"]) == ("below", "part-2")
+    assert "need.memory" in finding.evidence["change"]
+    failed = {"state": "failed", "exit_code": 1, "reason": "child", "outcome": {}}
+    client_journal(parent.journal).append("child_ended", child="part-1", text="it broke", **failed)
+    client_journal(below(parent)[0].journal).append("ended", **failed, text="it broke")
+    texts = [finding.text for finding in advise(collect_situation(parent)).findings]
+    assert [text.split()[:2] for text in texts] == [["part-2", "is"], ["part-1", "failed"]]
+
+
+def test_advice_names_the_first_few_of_those_below_and_counts_the_others(parent, pool):
+    submit(parent)
+    running(pool, below(parent))
+    jobs = json.loads((pool / "queue").read_text())
+    for number, job in enumerate(jobs):
+        job |= {"JobStatus": 5, "HoldReasonCode": 1, "HoldReason": f"by somebody: {number}"}
+    (pool / "queue").write_text(json.dumps(jobs))
+    texts = [finding.text for finding in advise(collect_situation(parent)).findings]
+    assert [text.split()[0] for text in texts] == ["part-1", "part-2", "part-3", "2"]
+    assert texts[-1] == "2 more runs below it do not go on for other reasons"

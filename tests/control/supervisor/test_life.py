@@ -8,6 +8,8 @@ import os
 
 import pytest
 
+from cordee.faces.cli.cancel import cancel
+from cordee.runs.journal import client_journal
 from cordee.runs.news import NewsReader
 from support.runs.real_run import LocalRun
 
@@ -218,12 +220,8 @@ def test_resume_goes_on_from_the_newest_checkpoint_in_a_new_segment(job, start):
     folder = job(run="python train.py 60 0.1")
     run = start(folder)
     run.wait(lambda state: state.checkpoint is not None)
-    from cordee.faces.cli.cancel import cancel
-
     cancel(run.folder, now=True, wait_s=30)
     run.wait_end()
-    from cordee.runs.journal import client_journal
-
     client_journal(run.folder.journal).append("resume_requested")
     run.start()
     run.wait(lambda state: state.segments == 2)
@@ -231,3 +229,15 @@ def test_resume_goes_on_from_the_newest_checkpoint_in_a_new_segment(job, start):
     assert (state.state, state.segments) == ("finished", 2)
     assert state.resume_step
     assert b"counted to 60" in run.output(0)
+
+
+def test_a_run_that_had_run_and_is_cancelled_before_it_is_led_again_does_not_say_that_it_never_started(job, start):
+    run = start(job(run="python train.py 60 0.1"))
+    run.wait(lambda state: state.checkpoint is not None)
+    cancel(run.folder, now=True, wait_s=30)
+    run.wait_end()
+    client_journal(run.folder.journal).append("resume_requested")
+    client_journal(run.folder.journal).append("cancel_requested", by="you")
+    run.start()
+    state = run.wait_end()
+    assert (state.state, state.text) == ("cancelled", "cancelled before it went on")

@@ -17,8 +17,9 @@ from cordee.job.submit.prepare import create_run, prepare
 from cordee.job.terminal.run_args import state_of
 from cordee.machine.inventory import read_slots
 from cordee.machine.slots import SlotAllocator
+from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
-from cordee.systems.trials.farm_life import add_tasks, begin_again, leave_tasks, submit_run
+from cordee.systems.trials.farm_life import add_tasks, begin_again, follow, leave_tasks, retry_tasks, submit_run
 from cordee.systems.trials.shown import Farm
 from support.runs.real_run import LocalRun
 
@@ -223,6 +224,28 @@ def test_a_task_longer_than_any_job_of_the_run_is_refused(tmp_path: Path) -> Non
     with pytest.raises(DocumentError, match="asks for more time than a job of this run has") as error:
         farm_of(tmp_path, ["true", "#cordee time=30s", "true"], need__time="12s", checkpoint__grace="2s")
     assert (error.value.given, error.value.allowed) == ("30 s", "at most 10 s")
+
+
+def test_failed_tasks_of_a_farm_over_jobs_run_again_where_they_lie_once_all_jobs_have_ended(tmp_path: Path) -> None:
+    job, flag = tmp_path / "job", tmp_path / "flag"
+    job.mkdir()
+    (job / "cordee.toml").write_text(
+        'name = "farm"\nrun = ["sh", "-c", "{line}"]\n[farm]\nfile = "tasks.txt"\njobs = 2\n'
+    )
+    (job / "tasks.txt").write_text(f"true\ntest -e {flag}\ntrue\n")
+    folder = create_run(prepare(str(job), "local", {"vet.max_load": 1000.0}, tmp_path / "runs"))
+    with pytest.raises(UsageError, match="have not all ended"):
+        retry_tasks(folder, [1])
+    submit_run(folder)
+    assert follow(folder, quiet=True).state == "failed"
+    (part,) = (one for one in (folder.root / "children").iterdir() if "part-2" in one.name)
+    with pytest.raises(UsageError, match="one of the jobs of a farm"):
+        retry_tasks(RunFolder(part), [1])
+    flag.touch()
+    retry_tasks(folder, [1])
+    begin_again(folder)
+    assert follow(folder, quiet=True).state == "finished"
+    assert [(row["state"], row["tries"]) for row in Farm(folder.root).rows()] == [("done", 1), ("done", 2), ("done", 1)]
 
 
 def test_a_farm_without_its_line_or_its_file_is_refused(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ _BY_NEED = re.compile(r"\bRequest(Memory|Disk|Cpus|GPUs)\b")
 _GPUS = re.compile(r"RequireGPUs|AvailableGPUs|GPUs_|DeviceName|Capability", re.IGNORECASE)
 # What machines say that can start containers.
 _ENGINE = re.compile(r"\bHas(Container|Docker(URL)?|SIF|SandboxImage|Singularity|Apptainer)\b")
+# Of any kind: HTCondor asks for it beside the kind of the image.
+_ANY_ENGINE = re.compile(r"^TARGET\.HasContainer$")
 # Parts that are met or not by how busy machines are.
 _PASSES = re.compile(r"\b(Memory|Disk|Cpus|GPUs|State|Activity|\w*LoadAvg|KeyboardIdle)\b")
 _NAMES = {"memory": "memory", "disk": "disk", "cpus": "CPUs", "gpus": "GPUs"}
@@ -135,7 +137,11 @@ def requirements_unmet(situation: Situation) -> Iterator[Finding]:
     if gpus and pool and pool["free"]:
         yield _no_such_gpu(situation, now=pool["free"] < pool["large_enough"])
     engines = [one for one in conditions if _ENGINE.search(one)]
-    if engines:
+    if any(_ANY_ENGINE.search(one) for one in engines):
+        text = "no machine of the pool has a container engine"
+        what = "run it without environment, or ask the operators for one: `condor_status -af Machine HasContainer`"
+        yield note("no-container-engine", text, "error", next=what, conditions=engines)
+    elif engines:
         text = f"no machine of the pool can start such a container: none meets {' and '.join(engines)}"
         kinds = (
             "an image of a registry needs HasDockerURL, a file HasSIF: `condor_status -af Machine HasDockerURL HasSIF`"

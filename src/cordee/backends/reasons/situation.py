@@ -45,6 +45,15 @@ class DiskFacts:
 
 
 @dataclass(frozen=True)
+class StuckChild:
+    """A run below a run that is held, suspended, waits or has failed; `alike` others do so for the same reason."""
+
+    name: str
+    situation: Situation
+    alike: int = 0
+
+
+@dataclass(frozen=True)
 class Situation:
     """Everything that a rule may look at.
 
@@ -55,6 +64,8 @@ class Situation:
         own_output: last lines of the supervisor's own log, as long as the run has not ended.
         now: epoch seconds.
         silent_s: seconds since the last sign of life in the journal.
+        stuck: the first children of a run that has not ended, one for each reason.
+        more_stuck: how many children are stuck for yet other reasons.
     """
 
     run: str
@@ -68,6 +79,8 @@ class Situation:
     now: float = 0.0
     silent_s: float = 0.0
     unknown: tuple[str, ...] = ()
+    stuck: tuple[StuckChild, ...] = ()
+    more_stuck: int = 0
 
     @property
     def step(self) -> dict[str, Any]:

@@ -263,7 +263,9 @@ class Supervisor:
         elif self.segment.left_over is not None:
             self._over.set_result(self.segment.left_over)
         elif self.segment.before.cancel_requested:
-            self._over.set_result(Ended("cancelled", 1, "cancelled", "cancelled before it started"))
+            # A start whose machine was lost may be unknown here: it began on other nodes.
+            text = "before it went on" if self.segment.before.segments else "before it started on its nodes"
+            self._over.set_result(Ended("cancelled", 1, "cancelled", f"cancelled {text}"))
         else:
             self._happened(Lead(monotonic()))
 

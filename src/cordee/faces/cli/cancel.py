@@ -13,17 +13,19 @@ from cordee.core.units import utc_text
 from cordee.faces.cli.follow import request_cancel
 from cordee.faces.cli.scheduler_state import words
 from cordee.faces.report.run_document import run_document
-from cordee.job.submit import Submitter, submitter_of
+from cordee.job.submit import Standing, Submitter, plan_of, submitter_of
 from cordee.job.submit.parent import ParentSubmitter, open_children
 from cordee.job.submit.settle import left_at_home
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
+from cordee.runs.children import GRAPH
 from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import client_journal
 from cordee.runs.state import RunState
 
 _POLL_S, _TELL_S, _AGE_S = 0.1, 15.0, 30.0
+_FEW = 3
 
 
 @click.command()
@@ -67,38 +69,95 @@ def cancel(folder: RunFolder, *, now: bool, wait_s: float) -> RunState:
         place.cancel(folder)
         return _end(folder, "all its processes were killed: the disk did not take the wish to end it")
     for child in place.cancel_waiting(folder) if isinstance(place, ParentSubmitter) else ():
-        _end(child, "cancelled while it waited in the queue")
-    for child in open_children(folder):
-        cancel(child, now=now, wait_s=wait_s)
-    deadline, age_s, told, tell_at = time.monotonic() + wait_s, 0.0, "", time.monotonic() + _TELL_S
-    while True:
-        standing, state = place.standing(folder, age_s=age_s), state_of(folder)
-        if state.ended:
-            return state
-        if standing.queued:
-            return _take_out(folder, place, now=now)
-        if standing.state == "gone":
-            return _end(folder, "cancelled; nothing ran it any more")
-        if time.monotonic() > deadline:
-            break
-        if (standing.reason and standing.reason != told) or time.monotonic() > tell_at:
-            told, tell_at = standing.reason, time.monotonic() + _TELL_S
-            say(
-                f"cordee: it was asked to end, and {words(standing)}; waiting up to {deadline - time.monotonic():.0f} s"
+        _end(child, _taken_out(child))
+    wait = _CancelWait(now, wait_s)
+    wait.below(folder)
+    wait.ended([folder])
+    return state_of(folder)
+
+
+class _CancelWait:
+    """Waits for the end of runs that were asked for it, together for `wait_s`; says what it waits for.
+
+    Args:
+        now, wait_s: as in `cancel`.
+    """
+
+    def __init__(self, now: bool, wait_s: float) -> None:
+        self._now, self._wait_s, self._deadline = now, wait_s, time.monotonic() + wait_s
+
+    def below(self, folder: RunFolder) -> None:
+        """Return once the children of a run have ended, and theirs before them.
+
+        Raises:
+            CordeeError: as `cancel`.
+        """
+        children = open_children(folder)
+        for child in children:
+            self.below(child)
+        self.ended(children)
+
+    def ended(self, folders: list[RunFolder]) -> None:
+        """Return once runs have ended; those that wait are taken out of the queue, and those that nobody leads any more are ended here.
+
+        Raises:
+            CordeeError: as `cancel`.
+        """
+        places: dict[tuple[str, bool], tuple[Submitter, list[RunFolder]]] = {}
+        for folder in folders:
+            kind = (plan_of(folder)["backend"], (folder.root / GRAPH).is_file())
+            places.setdefault(kind, (submitter_of(folder), []))[1].append(folder)
+        age_s, told = 0.0, ""
+        tell_at = time.monotonic() + (_TELL_S if len(folders) <= _FEW else 0.0)
+        while True:
+            left = [each for place, some in places.values() for each in self._left(place, some, age_s)]
+            if not left:
+                return
+            _, first, standing = left[0]
+            if time.monotonic() > self._deadline:
+                break
+            is_new = len(folders) == 1 and standing.reason not in ("", told)
+            if is_new or time.monotonic() > tell_at:
+                told, tell_at = standing.reason, time.monotonic() + _TELL_S
+                self._tell(len(folders), len(left), standing)
+            age_s = _AGE_S
+            time.sleep(_POLL_S)
+        if not self._now:
+            raise CordeeError(
+                f"the run has not ended within {self._wait_s:.0f} s: it {words(standing)}",
+                given=first.id,
+                next="wait: it knows that it is to end; or end it without saving: `cordee cancel --now`",
             )
-        age_s = _AGE_S
-        time.sleep(_POLL_S)
-    if now:
-        place.cancel(folder)
-        return _end(folder, "all its processes were killed")
-    raise CordeeError(
-        f"the run has not ended within {wait_s:.0f} s: it {words(standing)}",
-        given=folder.id,
-        next="wait: it knows that it is to end; or end it without saving: `cordee cancel --now`",
-    )
+        for place, folder, _ in left:
+            place.cancel(folder)
+            _end(folder, "all its processes were killed")
+
+    def _left(
+        self, place: Submitter, folders: list[RunFolder], age_s: float
+    ) -> list[tuple[Submitter, RunFolder, Standing]]:
+        """Return those of a place's runs that have not ended, where that is for them to do."""
+        left = []
+        for folder, standing in zip(
+            list(folders), place.standings(folders, age_s=age_s) if folders else (), strict=True
+        ):
+            if not state_of(folder).ended:
+                if standing.queued:
+                    _take_out(folder, place, now=self._now)
+                elif standing.state == "gone":
+                    _end(folder, "cancelled; nothing ran it any more")
+                else:
+                    left.append((place, folder, standing))
+        folders[:] = [folder for _, folder, _ in left]
+        return left
+
+    def _tell(self, asked: int, left: int, standing: Standing) -> None:
+        what = f"it was asked to end, and {words(standing)}"
+        if asked > 1:
+            what = f"{asked} of its runs were asked to end; {asked - left} have ended"
+        say(f"cordee: {what}; waiting up to {self._deadline - time.monotonic():.0f} s")
 
 
-def _take_out(folder: RunFolder, place: Submitter, *, now: bool) -> RunState:
+def _take_out(folder: RunFolder, place: Submitter, *, now: bool) -> None:
     """Take a run out of the queue, unless that would lose what only the place has of it."""
     lost = "" if now else place.would_lose(folder)
     if lost:
@@ -108,7 +167,12 @@ def _take_out(folder: RunFolder, place: Submitter, *, now: bool) -> RunState:
             next="wait: it ends itself, and comes home, when it starts again; `cordee cancel --now` loses that",
         )
     place.cancel(folder)
-    return _end(folder, "cancelled while it waited in the queue")
+    _end(folder, _taken_out(folder))
+
+
+def _taken_out(folder: RunFolder) -> str:
+    """Return how a run has ended that is taken out of the queue; it may have run before."""
+    return f"cancelled while it waited {'to go on' if state_of(folder).segments else 'in the queue'}"
 
 
 def _remove_what_is_left(folder: RunFolder, state: RunState, *, now: bool) -> None:

@@ -6,15 +6,16 @@ finding is the cause: its text stands after "because" in the verdict.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cordee.backends.facts import HELD
-from cordee.backends.reasons.clauses import Rule
+from cordee.backends.reasons.clauses import Rule, note
 from cordee.backends.reasons.meaning import reasons_of
 from cordee.backends.reasons.situation import Situation
 from cordee.core.findings import Finding
+from cordee.core.words import counted
 from cordee.systems.advise.course import (
     COURSE,
     between_segments,
@@ -88,9 +89,26 @@ def advise(situation: Situation) -> Advice:
     where = situation.where
     of_the_place = _of_the_place(situation, where)
     below = where == "failed" and any(failed_below(situation))
-    rules = _OF_STEPS if below else (*of_the_place, *_TABLES[where])
+    rules = _OF_STEPS if below else (*of_the_place, *_TABLES[where], _stuck_below)
     findings = _without_repeats(finding for rule in rules for finding in rule(situation))
     return Advice(situation.run, where, _verdict(situation, findings), tuple(findings), _facts(situation))
+
+
+def _stuck_below(situation: Situation) -> Iterator[Finding]:
+    """Pass on the advice on runs below it that do not go on."""
+    for child in situation.stuck:
+        advice = advise(child.situation)
+        if advice.where not in ("waiting", "failed"):
+            continue
+        cause = advice.findings[0] if advice.findings else note("", "", "info")
+        text = f"{child.name} {advice.verdict.removeprefix('it ')}"
+        text += f"; {child.alike} more likewise" if child.alike else ""
+        evidence = {**(cause.evidence or {}), "child": child.name, "rule": cause.rule}
+        further = f"`cordee advise {situation.run}/{child.name}` says more"
+        yield replace(cause, text=text, rule="below", next=cause.next or further, evidence=evidence)
+    if situation.more_stuck:
+        text = f"{counted(situation.more_stuck, 'more run')} below it do not go on for other reasons"
+        yield note("below", text, "info", next=f"`cordee show {situation.run}` lists them")
 
 
 def _of_the_place(situation: Situation, where: str) -> tuple[Rule, ...]:

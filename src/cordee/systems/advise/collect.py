@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from cordee.backends.facts import GONE, HELD, SUSPENDED, SchedulerFacts
-from cordee.backends.reasons.situation import DiskFacts, MemoryFacts, Situation
+from cordee.backends.reasons.situation import DiskFacts, MemoryFacts, Situation, StuckChild
 from cordee.core.backends import abilities
 from cordee.core.backends import backend as back_end
 from cordee.core.errors import CordeeError
 from cordee.core.parts import load
 from cordee.core.units import parse_utc
-from cordee.job.submit import submitter
+from cordee.job.submit import plan_of, submitter
+from cordee.job.submit.parent import open_children
 from cordee.machine.foreign_files import read_json
+from cordee.runs.children import child_folder, read_graph
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.log_tails import last_lines, output_mask, plain
@@ -26,6 +28,9 @@ from cordee.runs.logframes import LogReader
 from cordee.runs.state import RunState, replay
 
 _LAST_LINES = 60
+# How children do not go on, the worst first.
+_STUCK = ("held", "failed", "suspended", "waiting")
+_MOST_STUCK = 3
 _SETUP = -1
 _KILLED = re.compile(r"Killed process (\d+)")
 
@@ -41,6 +46,7 @@ def collect_situation(folder: RunFolder) -> Situation:
     unknown: list[str] = []
     plan = _plan(folder, unknown)
     scheduler = _scheduler(folder, plan, state)
+    stuck, more_stuck = _stuck(folder, state, unknown)
     return Situation(
         folder.id,
         state,
@@ -53,6 +59,8 @@ def collect_situation(folder: RunFolder) -> Situation:
         now,
         max(0.0, now - max((parse_utc(event["time"]) for event in events), default=now)),
         tuple(unknown),
+        stuck,
+        more_stuck,
     )
 
 
@@ -79,6 +87,35 @@ def _scheduler(folder: RunFolder, plan: dict[str, Any], state: RunState) -> Sche
         return SchedulerFacts(unknown=(f"the place: {error.text}",))
     states = {"running": "RUNNING", "held": HELD, "suspended": SUSPENDED, "gone": GONE, "unknown": ""}
     return SchedulerFacts(backend, standing.job, states.get(standing.state, "PENDING"), standing.reason)
+
+
+def _stuck(folder: RunFolder, state: RunState, unknown: list[str]) -> tuple[tuple[StuckChild, ...], int]:
+    """Return the children that are stuck; their place is asked about all of them at once, then about those that are returned."""
+    alike: dict[tuple[str, str], list[RunFolder]] = {}
+    try:
+        graph = None if state.ended else read_graph(folder)
+        if graph is None:
+            return (), 0
+        failed = {entry["name"]: entry["text"] for entry in state.children if entry["state"] == "failed"}
+        for child in graph.children:
+            if child.name in failed:
+                alike.setdefault(("failed", failed[child.name]), []).append(child_folder(folder, child))
+        by_backend: dict[str, list[RunFolder]] = {}
+        for each in open_children(folder):
+            by_backend.setdefault(plan_of(each)["backend"], []).append(each)
+        for backend, some in by_backend.items():
+            for each, standing in zip(some, submitter(backend).standings(some), strict=True):
+                if standing.state in _STUCK:
+                    alike.setdefault((standing.state, standing.reason), []).append(each)
+        worst = sorted(alike.items(), key=lambda one: _STUCK.index(one[0][0]))
+        names = {child.run: child.name for child in graph.children}
+        found = [
+            StuckChild(names[some[0].id], collect_situation(some[0]), len(some) - 1) for _, some in worst[:_MOST_STUCK]
+        ]
+    except CordeeError as error:
+        unknown.append(f"its runs: {error.text}")
+        return (), 0
+    return tuple(found), sum(len(some) for _, some in worst[_MOST_STUCK:])
 
 
 def _output(folder: RunFolder, state: RunState, unknown: list[str]) -> tuple[str, ...]:

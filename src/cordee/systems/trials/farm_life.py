@@ -19,6 +19,7 @@ from cordee.job.terminal.run_args import state_of
 from cordee.job.trials import parameters_of
 from cordee.machine.foreign_files import digest_regular
 from cordee.machine.slots import SlotRequest
+from cordee.runs.children import child_folder, parent_of, read_graph
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import client_journal
 from cordee.runs.journal_follower import JournalFollower
@@ -29,7 +30,7 @@ from cordee.systems.trials.formats import TaskDefaults, array_in, read_file
 from cordee.systems.trials.node.dispatcher import REQUEST
 from cordee.systems.trials.node.task_list import FOLDER, JOURNAL, FarmTask, lines_of
 from cordee.systems.trials.node.task_states import WANTED
-from cordee.systems.trials.shown import Farm
+from cordee.systems.trials.shown import Farm, has_tasks
 from cordee.systems.trials.space import space_of
 from cordee.systems.trials.sweeps import Sweep, is_sweep
 
@@ -112,12 +113,43 @@ def leave_tasks(folder: RunFolder, event: str, **what: Any) -> None:
         UsageError: its tasks lie in several jobs.
     """
     _refuse_parts(folder)
+    _write_wish(folder, event, **what)
+    if not state_of(folder).ended:
+        leave_request(folder, {"request": REQUEST})
+
+
+def _write_wish(folder: RunFolder, event: str, **what: Any) -> None:
     journal = client_journal(folder.root / FOLDER / JOURNAL)
     journal.append(event, **what)
     if journal.last_error is not None:
         raise journal.last_error
+
+
+def retry_tasks(folder: RunFolder, failed: list[int]) -> None:
+    """Have the failed tasks of a farm run again once it goes on; those of one that was dealt out over jobs where they lie.
+
+    Raises:
+        RunFolderError: the disk does not take it.
+        UsageError: its tasks lie in jobs that have not all ended, or it is one of these.
+    """
+    graph = read_graph(folder)
+    parts = [
+        child_folder(folder, child) for child in (graph.children if graph else ()) if child.about.get("kind") == "part"
+    ]
+    above = parent_of(folder)
+    if above is not None and has_tasks(above.root) and Farm(above.root).parts > 1:
+        what = f"`cordee farm retry {above.id}` runs the failed tasks of all its jobs again"
+        raise UsageError("this run is one of the jobs of a farm", given=folder.id, next=what)
+    if not parts:
+        leave_tasks(folder, "tasks_retried", tasks=failed)
+        return
     if not state_of(folder).ended:
-        leave_request(folder, {"request": REQUEST})
+        what = f"`cordee farm retry {folder.id}` once they have: `cordee show {folder.id}` lists them"
+        raise UsageError("the jobs of this farm have not all ended", given=folder.id, next=what)
+    for part in parts:
+        own = [row["id"] for row in Farm(part.root).rows("failed")]
+        if own:
+            _write_wish(part, "tasks_retried", tasks=own)
 
 
 def add_tasks(folder: RunFolder, file: Path, only_new: bool = False) -> tuple[int, int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
 from cordee.backends.slurm.node.commands import SlurmError, parse_records, run_command
+from cordee.core.errors import UsageError
 from cordee.machine.processes import tree as processes
 from cordee.testing.daemons import removed, start_guard, wait_until
 from cordee.testing.ports import free_ports
@@ -52,6 +54,12 @@ class Cluster:
         base_port: int | None = None,
     ) -> None:
         self.folder = CLAIMS.require_name(folder)
+        suite = os.environ.get(SUITE, "") if suite is None else suite
+        if not re.fullmatch("[a-z]*", suite):
+            what = f"name one after --suite, or in {SUITE}"
+            raise UsageError(
+                "no Debian suite has such a name", given=suite, allowed="small letters, as trixie", next=what
+            )
         self.shape = CLAIMS.make(
             nodes=nodes,
             cpus=cpus,
@@ -61,7 +69,7 @@ class Cluster:
             partitions=PARTITIONS if partitions is None else partitions,
             settings=settings or {},
             files=files or {},
-            suite=os.environ.get(SUITE, "") if suite is None else suite,
+            suite=suite,
             port=base_port or 1,
         )
         self._base_port = base_port

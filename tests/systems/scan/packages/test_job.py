@@ -25,7 +25,7 @@ def check(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "train.py").touch()
 
-    def checked(profile="", run=None, torch=("2.4.0+cu121", "'12.1'"), more="[need]\ngpus_per_node = 1\n"):
+    def checked(profile="", run=None, torch=("2.4.0+cu121", "'12.1'"), more="[need]\ngpus_per_node = 1\n", on="site"):
         (tmp_path / "config" / "cordee" / "clusters").mkdir(parents=True, exist_ok=True)
         text = f'scheduler = "local"\ngpus = 4\n{profile}'
         (tmp_path / "config" / "cordee" / "clusters" / "site.toml").write_text(text)
@@ -34,7 +34,7 @@ def check(tmp_path, monkeypatch):
         (folder / "cordee.toml").write_text(
             f'name = "made"\nrun = "{run or env / "bin" / "python"} train.py"\n{more}\n'
         )
-        result = made_files.cordee("check", folder, "--json", "--on", "site", "--runs", tmp_path / "runs")
+        result = made_files.cordee("check", folder, "--json", "--on", on, "--runs", tmp_path / "runs")
         found = [one for one in json.loads(result.output)["findings"] if one["rule"].startswith("scan")]
         return {one["rule"].removeprefix("scan-"): one["severity"] for one in found}
 
@@ -89,6 +89,16 @@ def test_what_the_project_asks_for_is_told_and_stops_only_where_a_site_wants_it(
     (check.folder / "requirements.txt").write_text("numpy\n")
     assert check(site) == {}
     assert os.listdir(check.folder)
+
+
+def test_a_job_in_an_image_that_is_not_here_is_not_told_of_the_pytorch_that_is(check, tmp_path, monkeypatch):
+    (tmp_path / "pool.toml").write_text('scheduler = "htcondor"\n')
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path))
+    (check.folder / "env.toml").write_text('image = "docker://python:3.12"\n')
+    more = '[need]\ngpus_per_node = 1\nmemory = "1GB"\n'
+    torch = ("2.4.0+cpu", "None")
+    assert check(torch=torch, more=more, on="pool") == {"package-torch-cpu": "warn"}
+    assert check(torch=torch, more=f'environment = "./env.toml"\n{more}', on="pool") == {}
 
 
 def test_the_pytorch_of_an_image_and_what_is_bad_in_it_are_told_as_well(tmp_path, monkeypatch):

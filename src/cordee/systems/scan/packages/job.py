@@ -95,7 +95,7 @@ def job_findings(loaded: LoadedJob, plan: Plan, policy: ScanPolicy) -> Iterator[
         yield Finding(error.text, "warn", "scan-packages", given=error.given, next=error.next)
         return
     driver, inside = loaded.cluster.scan.gpu_driver, list(_images(plan))
-    environment = environment_of(plan) if not inside else None
+    environment = environment_of(plan) if plan.step.environment is None else None
     if environment is not None:
         yield from _of_environment(environment_verdict(environment, plan, driver, judge), policy)
     if inside:

@@ -13,7 +13,7 @@ from cordee.core.terminal.output import print_findings, print_json
 from cordee.job.terminal.options import cluster_name, duration, flags, json_option, runs_folder, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.runs.folder import RunFolder
-from cordee.systems.trials.farm_life import TASKS, begin_again, follow, leave_tasks, name_of, submit_run
+from cordee.systems.trials.farm_life import TASKS, begin_again, follow, name_of, retry_tasks, submit_run
 
 _MOST_SHOWN = 50
 
@@ -166,7 +166,7 @@ def retry(run: str, detach: bool, runs: str | None, as_json: bool) -> None:
     if not failed:
         what = f"`cordee farm show {folder.id}` lists them"
         raise UsageError("no task of this run has failed", given=folder.id, next=what)
-    leave_tasks(folder, "tasks_retried", tasks=failed)
+    retry_tasks(folder, failed)
     begin_again(folder)
     conclude(folder, detach=detach, as_json=as_json)
 
