@@ -148,7 +148,9 @@ def test_a_parent_that_ends_with_a_child_as_somebody_looks_waits_for_nothing(fol
     below = RunFolder.create(folder.root / FOLDER, "a-1")
     below.plan.write_text('{"backend": "htcondor", "parent": ""}')
     client_journal(folder.journal).append("child_placed", child="a", run="a-1", job="8.0", main=False)
-    client_journal(below.journal).append("ended", state="cancelled", exit_code=1, reason="cancelled", text="by a person")
+    client_journal(below.journal).append(
+        "ended", state="cancelled", exit_code=1, reason="cancelled", text="by a person"
+    )
     own = HTCondorSubmitter()
     monkeypatch.setattr(own, "standings", lambda folders, age_s: [Standing("gone", None)] * len(folders))
     monkeypatch.setattr(parent, "submitter", lambda _: own)
