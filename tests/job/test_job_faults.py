@@ -199,7 +199,7 @@ need = { gpus_per_node = 0 }
     assert job.checkpoint is not None
     assert (job.checkpoint.every, job.checkpoint.grace) == (1800, 120)
     assert job.checkpoint.resume == ("--resume", "{checkpoint}")
-    assert job.parameters == {"lr"}
+    assert job.parameters == {"lr", "number"}
     assert job.steps["train"].after == ("prepare",)
 
 
