@@ -126,6 +126,19 @@ def test_a_job_that_was_removed_while_it_ran_saved_for_nobody():
     assert [segment.number for segment in waited.segment_states] == [1, 2]
 
 
+def test_a_job_that_was_removed_long_after_it_was_evicted_keeps_that_segment():
+    """It had just been matched again, and was still on its way to the machine."""
+    journal = Journal().submitted().trains(10, 1, 1).saves(50, 1, "preempted")
+    cut = {"state": "cancelled", "exit_code": 1, "reason": "cancelled", "cut_off": True}
+    first, second = segment_times(journal.at(9000, "ended", "client", **cut, seen=utc_text(T0 + 9000)).state)
+    assert (first.segment.reason, first.held_s, second.segment.reason, second.queue_s) == (
+        "preempted",
+        40,
+        "cancelled",
+        8950,
+    )
+
+
 def test_an_end_that_did_not_come_home_is_told_as_that():
     journal = Journal().submitted().trains(10, 1, 1)
     journal.at(50, "ended", state="finished", exit_code=0, reason="finished", text="")

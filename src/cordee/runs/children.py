@@ -301,8 +301,10 @@ def advance(
                 break
             known: dict[str, dict[str, Any]] = {}
             for child in ready if together else ready[:1]:
-                before = part.skipped(child, entries) or _finished_by_itself(part, parent, child)
+                before = part.skipped(child, entries) or _finished_by_itself(part, parent, child, entries)
                 if before is not None:
+                    for finding in before.findings:
+                        journal.append("finding", finding=finding.document())
                     _write_end(journal, child, before)
                     continue
                 known[child.name] = dict(part.starting(child, entries))
@@ -386,8 +388,10 @@ def _write_end(journal: JournalWriter, child: Child, end: ChildEnd) -> None:
     )
 
 
-def placed_by_itself(folder: RunFolder, job: str) -> None:
-    """Tell the parent of a run, where it has one that goes on, that the run was resumed: what was said of its end holds no more.
+def of_a_resume(folder: RunFolder) -> Callable[[str], None]:
+    """Return what tells the parent of a run that is about to be resumed of its new job: what it knew of the run's end holds no more.
+
+    Nothing is told where there is no parent, where that is over, or where it has heard of the run meanwhile.
 
     Raises:
         RunFolderError: the parent's graph or journal cannot be read.
@@ -396,22 +400,38 @@ def placed_by_itself(folder: RunFolder, job: str) -> None:
     graph = read_graph(parent) if parent is not None else None
     child = next((each for each in graph.children if each.run == folder.id), None) if graph else None
     if parent is None or graph is None or child is None:
-        return
+        return lambda job: None
+    entries = _open_entries(parent)
+    kept = {} if entries is None else dict(_part_of(parent, graph).starting(child, entries))
+
+    def tell(job: str) -> None:
+        now = _open_entries(parent)
+        if entries is None or now is None or now.get(child.name) != entries.get(child.name):
+            return
+        client_journal(parent.journal).append(
+            "child_placed", child=child.name, run=child.run, job=job, main=graph.main, outcome=kept
+        )
+
+    return tell
+
+
+def _open_entries(parent: RunFolder) -> Optional[dict[str, dict[str, Any]]]:
+    """Return what a run knows of its children, by name; None where it is over."""
     state = replay(read_journal(parent.journal), parent.id)
-    if state.ended or state.cancel_requested:
-        return
-    kept = _part_of(parent, graph).starting(child, {each["name"]: each for each in state.children})
-    client_journal(parent.journal).append(
-        "child_placed", child=child.name, run=child.run, job=job, main=graph.main, outcome=dict(kept)
-    )
+    return None if state.ended or state.cancel_requested else {each["name"]: each for each in state.children}
 
 
-def _finished_by_itself(part: GraphPart, parent: RunFolder, child: Child) -> Optional[ChildEnd]:
+def _finished_by_itself(
+    part: GraphPart, parent: RunFolder, child: Child, entries: Mapping[str, Mapping[str, Any]]
+) -> Optional[ChildEnd]:
     """Return the end of a child that was resumed, and finished well, after its parent had ended; None: it has to start."""
     folder = child_folder(parent, child)
     own = replay(read_journal(folder.journal), folder.id)
-    end = ChildEnd(own.state, own.exit_code, own.reason, own.text)
-    judged = part.ended(child, folder, end) if own.state == "finished" else end
+    if own.state != "finished" or any(
+        entries[name].get("ended_at", 0.0) > (own.ended_at or 0.0) for name in child.after
+    ):
+        return None
+    judged = part.ended(child, folder, ChildEnd(own.state, own.exit_code, own.reason, own.text))
     return judged if judged.state == "finished" else None
 
 

@@ -13,6 +13,7 @@ from cordee.runs.checkpoint import Doubt
 
 STATES = ("queued", "running", "finished", "failed", "cancelled")
 ENDED = ("finished", "failed", "cancelled")
+_CLOCKS_S = 60.0  # of two machines, which need not agree
 
 
 @dataclass
@@ -543,20 +544,22 @@ def _ended(state: RunState, event: dict[str, Any], at: float) -> None:
     state.ended_at = at
     state.checkpoint = event.get("checkpoint", state.checkpoint)
     if event.get("cut_off"):
-        _undo_wait(state)
+        _undo_wait(state, parse_utc(event["seen"]))
     _close_segment(state, at, state.reason)
     if state.phases and state.phases[-1].end is None:
         state.phases[-1].end = max(at, state.phases[-1].start)
 
 
-def _undo_wait(state: RunState) -> None:
+def _undo_wait(state: RunState, taken_at: float) -> None:
     """The run's place took it away while it had its nodes, and it took that for a segment's end that another follows."""
-    if len(state.segment_states) < 2 or state.segment_states[-1].started_at is not None:
+    if len(state.segment_states) < 2 or not state.chain or state.segment_states[-1].started_at is not None:
+        return
+    last = state.segment_states[-2]
+    if state.chain[-1]["segment"] != last.number or (last.ended_at or 0.0) < taken_at - _CLOCKS_S:
         return
     state.segment_states.pop()
-    last = state.segment_states[-1]
     last.ended_at, last.progress, last.next = None, None, ""
-    state.chain = [entry for entry in state.chain if entry["segment"] != last.number]
+    state.chain = state.chain[:-1]
     if state.phases[-1].name == "queue":
         state.phases.pop()
 

@@ -121,9 +121,12 @@ def test_it_is_submitted_once_and_takes_no_secret_along(folder, monkeypatch):
     [
         ("", "not in the queue"),
         ('[{"ClusterId": 9, "JobStatus": 5, "HoldReason": "by the operators"}]', "9, is held: by the operators"),
-        ('[{"ClusterId": 9, "JobStatus": 1, "QDate": 100, "ServerTime": 400}]', "9, has not begun for 5 min"),
-        ('[{"ClusterId": 9, "JobStatus": 1, "QDate": 100, "ServerTime": 130}]', None),
-        ('[{"ClusterId": 9, "JobStatus": 2, "QDate": 100, "ServerTime": 400}]', None),
+        (
+            '[{"ClusterId": 9, "JobStatus": 1, "EnteredCurrentStatus": 100, "ServerTime": 400}]',
+            "9, is idle since 1970-01-01T00:01:40Z",
+        ),
+        ('[{"ClusterId": 9, "JobStatus": 1, "EnteredCurrentStatus": 100, "ServerTime": 130}]', None),
+        ('[{"ClusterId": 9, "JobStatus": 2, "EnteredCurrentStatus": 100, "ServerTime": 400}]', None),
     ],
 )
 def test_a_parent_says_when_nothing_starts_what_comes_next(folder, monkeypatch, ads, words):

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from playwright.sync_api import expect
 
+from cordee.backends.local.submitter import LocalSubmitter
 from cordee.core.errors import DocumentError, RunNotFound, UsageError
 from cordee.faces.cli.logs import command as logs_of
 from cordee.faces.cli.show import describe
@@ -17,11 +18,14 @@ from cordee.faces.report.run_document import family
 from cordee.faces.web.runs.document import page_document
 from cordee.faces.web.runs.library import RunLibrary
 from cordee.faces.web.runs.open_run import Reading
+from cordee.job.submit import Standing
 from cordee.job.submit.factory import plan_of
 from cordee.job.submit.prepare import create_run, prepare
-from cordee.runs.children import ChildEnd, advance, child_ended, child_folder, placed_by_itself, read_graph
+from cordee.runs.children import FOLDER, ChildEnd, advance, child_ended, child_folder, of_a_resume, read_graph
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
+from cordee.systems.advise.advice import advise
+from cordee.systems.advise.collect import collect_situation
 from support.servers.browsing import WatchedPage, chromium
 from support.servers.serving import ServedRuns
 
@@ -273,11 +277,22 @@ def test_a_child_that_somebody_resumes_counts_as_it_ends_then(job):
     folder, ids, place = job('[steps]\na = { run = "true" }\nb = { run = "true" }\n')
     begin(folder, place)
     child_ended(folder, ids["a"], 1, ChildEnd("cancelled", 1, "cancelled", "cancelled"), place)
-    placed_by_itself(child_folder(folder, read_graph(folder).children[0]), "7")
+    of_a_resume(child_folder(folder, read_graph(folder).children[0]))("7")
     child_ended(folder, ids["b"], 1, DONE, place)
     assert not state_of(folder).ended
     assert {each["name"]: each["state"] for each in state_of(folder).children} == {"a": "placed", "b": "finished"}
     child_ended(folder, ids["a"], 2, DONE, place)
+    assert state_of(folder).state == "finished"
+
+
+def test_a_child_that_has_ended_before_its_resume_could_be_told_is_over(job):
+    folder, ids, place = job('[steps]\na = { run = "true" }\nb = { run = "true" }\n')
+    begin(folder, place)
+    child_ended(folder, ids["a"], 1, ChildEnd("failed", 1, "retries", "rank 0 failed"), place)
+    tell = of_a_resume(child_folder(folder, read_graph(folder).children[0]))
+    child_ended(folder, ids["a"], 2, DONE, place)
+    tell("7")
+    child_ended(folder, ids["b"], 1, DONE, place)
     assert state_of(folder).state == "finished"
 
 
@@ -336,3 +351,15 @@ def test_what_cannot_be_is_refused_with_its_line(job, toml, words):
     with pytest.raises(DocumentError) as raised:
         job(toml)
     assert words in str(raised.value.text) + str(raised.value.findings)
+
+
+def test_a_run_whose_steps_run_on_this_machine_runs(job, monkeypatch):
+    """It has no processes of its own."""
+
+    def stand(self, folders, *, age_s=30.0):
+        return [Standing("running" if each.root.parent.name == FOLDER else "gone") for each in folders]
+
+    monkeypatch.setattr(LocalSubmitter, "standings", stand)
+    folder, _, place = job('[steps]\na = { run = "true" }\n')
+    begin(folder, place)
+    assert advise(collect_situation(folder)).where == "running"

@@ -10,7 +10,7 @@ from typing import Any
 
 from cordee.backends.htcondor.queue import HELD, IDLE, CondorJob, read_ads, run_command
 from cordee.core.errors import CordeeError
-from cordee.core.units import format_duration
+from cordee.core.units import utc_text
 from cordee.job.submit import submitter_of
 from cordee.job.submit.settle import settle
 from cordee.machine.processes.module_command import module_argv
@@ -61,16 +61,16 @@ def trouble_of_graph_job(folder: RunFolder) -> str:
     Raises:
         HTCondorError: HTCondor does not answer.
     """
-    ads = _ads(folder, "ClusterId", "JobStatus", "HoldReason", "QDate", "ServerTime")
+    ads = _ads(folder, "ClusterId", "JobStatus", "HoldReason", "EnteredCurrentStatus", "ServerTime")
     if not ads:
         return "the job that starts it is not in the queue"
     job = CondorJob(ads[-1])
     if job.status == HELD:
         return f"the job that starts it, {job.text('ClusterId')}, is held: {job.text('HoldReason')}"
-    idle_s = job.number("ServerTime") - job.number("QDate")
-    if job.status == IDLE and idle_s > _BEGINS_S:
-        said = f"has not begun for {format_duration(idle_s)}"
-        return f"the job that starts it, {job.text('ClusterId')}, {said}: does START_SCHEDULER_UNIVERSE of the access point allow it?"
+    since = job.number("EnteredCurrentStatus")
+    if job.status == IDLE and job.number("ServerTime") - since > _BEGINS_S:
+        said = f"is idle since {utc_text(since)[:19]}Z: does START_SCHEDULER_UNIVERSE of the access point allow it?"
+        return f"the job that starts it, {job.text('ClusterId')}, {said}"
     return ""
 
 

@@ -25,7 +25,7 @@ from cordee.runs.journal import client_journal
 from cordee.runs.state import RunState
 
 _POLL_S, _TELL_S, _AGE_S = 0.1, 15.0, 30.0
-_FEW = 3
+_FEW, _LAST_S = 3, 10.0
 
 
 @click.command()
@@ -70,9 +70,10 @@ def cancel(folder: RunFolder, *, now: bool, wait_s: float) -> RunState:
         return _end(folder, "all its processes were killed: the disk did not take the wish to end it")
     for child in place.cancel_waiting(folder) if isinstance(place, ParentSubmitter) else ():
         _end(child, _taken_out(child))
-    wait = _CancelWait(now, wait_s)
-    wait.below(folder)
-    wait.ended([folder])
+    began = time.monotonic()
+    _CancelWait(now, wait_s).below(folder)
+    left_s = wait_s - (time.monotonic() - began)
+    _CancelWait(now, max(left_s, min(_LAST_S, wait_s))).ended([folder])  # what leads the runs below it ends after them
     return state_of(folder)
 
 
@@ -85,6 +86,7 @@ class _CancelWait:
 
     def __init__(self, now: bool, wait_s: float) -> None:
         self._now, self._wait_s, self._deadline = now, wait_s, time.monotonic() + wait_s
+        self._kept: CordeeError | None = None
 
     def below(self, folder: RunFolder) -> None:
         """Return once the children of a run have ended, and theirs before them.
@@ -110,19 +112,26 @@ class _CancelWait:
         age_s, told = 0.0, ""
         tell_at = time.monotonic() + (_TELL_S if len(folders) <= _FEW else 0.0)
         while True:
+            began = time.monotonic()
             left = [each for place, some in places.values() for each in self._left(place, some, age_s)]
             if not left:
-                return
-            _, first, standing = left[0]
+                break
+            standing = left[0][2]
             if time.monotonic() > self._deadline:
+                self._give_up(left)
                 break
             is_new = len(folders) == 1 and standing.reason not in ("", told)
             if is_new or time.monotonic() > tell_at:
                 told, tell_at = standing.reason, time.monotonic() + _TELL_S
                 self._tell(len(folders), len(left), standing)
             age_s = _AGE_S
-            time.sleep(_POLL_S)
+            time.sleep(max(_POLL_S, time.monotonic() - began))
+        if self._kept is not None:
+            raise self._kept
+
+    def _give_up(self, left: list[tuple[Submitter, RunFolder, Standing]]) -> None:
         if not self._now:
+            _, first, standing = left[0]
             raise CordeeError(
                 f"the run has not ended within {self._wait_s:.0f} s: it {words(standing)}",
                 given=first.id,
@@ -142,7 +151,10 @@ class _CancelWait:
         ):
             if not state_of(folder).ended:
                 if standing.queued:
-                    _take_out(folder, place, now=self._now)
+                    try:
+                        _take_out(folder, place, now=self._now)
+                    except CordeeError as error:  # the others end all the same
+                        self._kept = self._kept or error
                 elif standing.state == "gone":
                     _end(folder, "cancelled; nothing ran it any more")
                 else:

@@ -121,7 +121,7 @@ def _with_output(folder: RunFolder, rank: int | None, follow: bool) -> list[RunF
 
 def _runs_tasks(folder: RunFolder) -> bool:
     """Return whether numbers in a run's output are of tasks, which are no ranks of its world."""
-    return bool(plan_of(folder)["steps"][0]["tasks"]["launch"] == "tasks")
+    return bool(plan_of(folder)["steps"][0]["tasks"].get("launch") == "tasks")
 
 
 def _last(entries: list[tuple[int, int, bytes]], count: int | None) -> list[tuple[int, int, bytes]]:

@@ -7,7 +7,7 @@ import click
 from cordee.core.errors import UsageError
 from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
-from cordee.runs.children import placed_by_itself
+from cordee.runs.children import of_a_resume
 from cordee.runs.journal import client_journal
 
 
@@ -46,6 +46,7 @@ def command(
         raise UsageError("this run has not ended", given=folder.id, next=f"`cordee watch {folder.id}` shows it")
     follower = RunFollower(folder, quiet=as_json, from_now=True)
     changed = resize(folder, nodes, ranks_per_node) if nodes or ranks_per_node else {}
+    tell_parent = of_a_resume(folder)
     client_journal(folder.journal).append("resume_requested", **changed)
-    placed_by_itself(folder, submit(folder))
+    tell_parent(submit(folder))
     conclude(follower, detach=detach, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ class ParentSubmitter(Submitter):
         self._own = own
         self.script_name, self.poll_s, self.keeps_place = own.script_name, own.poll_s, own.keeps_place
         self._places: dict[str, Submitter] = {}
+        self._troubles: dict[str, tuple[float, str]] = {}
 
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
         """Return what is submitted of the run itself."""
@@ -68,7 +70,12 @@ class ParentSubmitter(Submitter):
             return standing
         graph, state = _graph(folder), _state(folder)
         to_come = len(state.children) < len(graph.children) or (graph.main and state.job is None)
-        why = self._own.starts_nothing(folder) if to_come else ""
+        if not to_come or state.ended or state.cancel_requested:
+            return standing
+        asked_at, why = self._troubles.get(folder.id, (0.0, ""))
+        if time.monotonic() - asked_at > self.poll_s:
+            why = self._own.starts_nothing(folder)
+            self._troubles[folder.id] = time.monotonic(), why
         if not why:
             return standing
         said = f"what comes next starts only when somebody looks (`cordee watch {folder.id}`): {why}"

@@ -38,7 +38,7 @@ def settle(folder: RunFolder, standing: Standing) -> RunState:
     """Return the run's state, ended by what the scheduler says when the job is gone and the journal has no end.
 
     A job that failed may be on its way back: the agents have it requeued when its batch script was killed. And a run that
-    wrote something after Slurm was asked, or shortly before, lives, whatever was said of its job: a controller that lost
+    wrote something after its place was asked, or shortly before, lives, whatever was said of its job: a controller that lost
     its state knows nothing of jobs that run, and may give their ids to others. None of that holds where the place has a
     record of the job's end. Time between the last sign of life and the end is nobody's training.
     """

@@ -17,7 +17,7 @@ from cordee.core.backends import backend as back_end
 from cordee.core.errors import CordeeError
 from cordee.core.parts import load
 from cordee.core.units import parse_utc
-from cordee.job.submit import plan_of, submitter
+from cordee.job.submit import plan_of, submitter, submitter_of
 from cordee.job.submit.parent import open_children
 from cordee.machine.foreign_files import read_json
 from cordee.runs.children import child_folder, read_graph
@@ -82,7 +82,7 @@ def _scheduler(folder: RunFolder, plan: dict[str, Any], state: RunState) -> Sche
         if facts is not None:
             collect: Callable[..., SchedulerFacts] = load(facts)
             return collect(folder, state.job)
-        standing = submitter(backend).standing(folder)
+        standing = submitter_of(folder).standing(folder)
     except CordeeError as error:
         return SchedulerFacts(unknown=(f"the place: {error.text}",))
     states = {"running": "RUNNING", "held": HELD, "suspended": SUSPENDED, "gone": GONE, "unknown": ""}

@@ -66,10 +66,9 @@ class Sandbox:
             path.chmod(0o700)
         with suppress(FileNotFoundError):
             (folder.journal / CLIENT).rename(folder.journal / CLIENT_THERE)
-        for path in folder.journal.glob(
-            f"end-{here.job.partition('.')[0]}.jsonl"
-        ):  # this start's own end comes home there
-            path.rename(folder.journal / f"end-before-{here.turn}.jsonl")
+        own_end = folder.journal / f"end-{here.job.partition('.')[0]}.jsonl"
+        with suppress(FileNotFoundError):  # an earlier start's; this one's is put there, too, when it comes home
+            own_end.rename(folder.journal / f"end-before-{here.turn}.jsonl")
         (self.scratch / LAST_WORDS).write_bytes(b"")
         self._unpack()
         self._put_back(here, fetch)

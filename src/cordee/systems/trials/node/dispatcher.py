@@ -405,7 +405,8 @@ class FarmDispatcher(RunWatcher):
         show = f"`cordee farm show {self.run.folder.id} --failed` lists them"
         if self._study is not None:
             show = f"`cordee sweep show {self.run.folder.id}` lists them"
-        then = f"{show}, `cordee farm retry {self.run.folder.id}` runs them again"
+        whole = Path(self.run.plan.parent).name if self.run.plan.parent else self.run.folder.id
+        then = f"{show}, `cordee farm retry {whole}` runs them again"
         if broken:
             text = f"{text}; {broken}" if failed else broken
             then = f"`cordee resume {self.run.folder.id}` starts the sampler again"
