@@ -131,9 +131,11 @@ def test_the_access_point_may_die_under_it(job, start, htcondor, profile):
     )  # on a busy machine it is away for longer than 20 s
     run = start(job("python train.py 120 0.1"))
     run.wait_step(5)
+    job_before = run.job
     htcondor.kill_schedd()
     state = run.wait_end()
-    assert (state.state, state.segments, state.restarts) == ("finished", 1, 0)
+    # On a busy machine HTCondor may not find the running job again, and starts it once more.
+    assert (state.state, state.job, state.restarts) == ("finished", job_before, 0)
 
 
 def test_a_job_that_was_removed_by_hand_is_over_and_can_be_resumed(job, start, htcondor):

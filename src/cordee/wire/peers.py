@@ -161,6 +161,7 @@ class PeerListener:
         self.port = int(self._socket.getsockname()[1])
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
+        self._closed = False
         threading.Thread(target=self._accept, name="cordee-peers", daemon=True).start()
 
     def close(self) -> None:
@@ -169,6 +170,7 @@ class PeerListener:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         with self._lock:
+            self._closed = True
             for connection in self._open:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
@@ -180,7 +182,7 @@ class PeerListener:
             except OSError:
                 return
             with self._lock:
-                if len(self._open) >= _MOST_CONNECTIONS:
+                if self._closed or len(self._open) >= _MOST_CONNECTIONS:
                     connection.close()
                     continue
                 self._open.add(connection)
