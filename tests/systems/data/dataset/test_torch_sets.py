@@ -37,6 +37,14 @@ def double(sample: dict[str, Any]) -> dict[str, Any]:
     return {"label": sample["label"], "twice": numpy.float32(2 * sample["label"])}
 
 
+def dies_at_five_hundred(sample: dict[str, Any]) -> dict[str, Any]:
+    """End the process, once the loop waits for it: PyTorch's signal handler raises there, which amid a put leaves a lock taken."""
+    if sample["label"] == 500:
+        time.sleep(0.5)
+        os.kill(os.getpid(), 9)
+    return sample
+
+
 def fails_at_seventy(sample: dict[str, Any]) -> dict[str, Any]:
     if sample["label"] == 70:
         raise ValueError("not a picture")
@@ -190,9 +198,7 @@ def test_errors_of_workers_come_with_the_samples_key(numbers):
 
 
 def test_a_worker_that_is_killed_ends_the_loop_with_an_error(numbers):
-    ds = cordee.dataset(
-        numbers(1000), batch=10, transform=lambda s: os.kill(os.getpid(), 9) if s["label"] == 500 else s
-    )
+    ds = cordee.dataset(numbers(1000), batch=10, transform=dies_at_five_hundred)
     with pytest.raises((RuntimeError, DataError), match="worker"):
         list(ds.loader(workers=1))
     assert ds.position % 10 == 0
