@@ -212,10 +212,13 @@ def jobs_of(folders: Sequence[RunFolder], *, others: bool = False, most_s: float
     Raises:
         HTCondorError: the access point does not answer.
     """
-    jobs = queued_jobs(folders[0].id if len(folders) == 1 and not others else None, most_s=most_s)
-    known = {job.run for job in jobs}
-    if any(folder.root.parent.name == FOLDER and folder.id not in known for folder in folders):
+    one = folders[0].id if len(folders) == 1 and not others else None
+    below = {folder.id for folder in folders if folder.root.parent.name == FOLDER}
+    jobs = queued_jobs(one, most_s=most_s)
+    if below - {job.run for job in jobs}:
         jobs = [*_not_made(most_s), *jobs]
+        if below - {job.run for job in jobs}:  # one that was made between the two answers is in neither
+            jobs = [*jobs, *queued_jobs(one, most_s=most_s)]
     return jobs
 
 

@@ -17,6 +17,7 @@ from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import RunState, replay
 
 _DONE = ("finished", "skipped")
+_COMES_BACK_S = 60.0
 
 
 class ParentSubmitter(Submitter):
@@ -118,7 +119,8 @@ class ParentSubmitter(Submitter):
     @staticmethod
     def _end_of(below: RunFolder, standing: Standing) -> ChildEnd | None:
         """Return the end of a child that could not tell the graph: it was killed, or its job is gone; None: it may yet be back."""
-        own = settle(below, standing)
+        may_be_back = standing.job is not None and not standing.final and standing.gone_s < _COMES_BACK_S
+        own = _state(below) if may_be_back else settle(below, standing)
         if not own.ended and standing.job is None:
             text = "nothing runs it any more" + (f": {standing.reason}" if standing.reason else "")
             state = "cancelled" if own.cancel_requested else "failed"
